@@ -62,7 +62,7 @@ class Approve:
         number = self.titled.count(self.titled[-1])
         title = self.titled[-1] + (f" ({number})" if number > 1 else "")
         rows = text if isinstance(text, list | tuple) else (text,)
-        received = self._stable("\n".join(str(row) for row in rows), {})
+        received = self._stable("\n".join(str(row) for row in rows), hide)
         missing = [value for value in has if value not in received]
         assert not missing, f"{missing} missing in: {received}"
         file = FOLDER / f"{scene}.txt"

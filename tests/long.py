@@ -30,6 +30,7 @@ PROOFS: Final[dict[str, str]] = {
     "gateway-java": "-m tests.conformance.java --gateway all",
     "gateway-javascript": "-m tests.conformance.rhea --gateway",
     "installed-size": "-m tests.installed_size",
+    "cases": "-m pytest -q -n 4 -m long",
     "journal-fuzz": "-m pytest -q -n 0 tests/pipeline/test_line_fuzz.py",
     "poison": "-m tests.stage fuzz-poison --minutes 10",
     "python-versions": "-m tests.conformance.python_versions",

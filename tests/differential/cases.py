@@ -22,9 +22,6 @@ A_MOMENT: Final = 0.3
 """Seconds of a fault before the program goes on: the SDK may not notice it earlier, and has no sign that it has."""
 
 
-BUSY_AT: Final = frozenset({Operation.SEND, Operation.SETTLE, Operation.MANAGE})
-
-
 # -- faults ---------------------------------------------------------------------------------------------------------
 
 
@@ -240,15 +237,21 @@ class Case:
         return f"{self.fault}, {self.phase}, {self.mode}"
 
     @property
-    def is_long(self) -> bool:
-        """Whether it takes several seconds, or is the synchronous side of another case.
+    def is_other_side(self) -> bool:
+        """Whether it is the synchronous side of another case, which drives the same pairing.
 
-        Of that side, which drives the same pairing, the detached link is no such case.
+        The detached link is none.
         """
+        return self.mode == "sync" and self.fault != "link detached"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it takes several seconds, or strikes what a detached link strikes, too."""
         is_waiting = self.fault == "busy once" and self.phase in REFUSALS
-        is_other_side = self.mode == "sync" and self.fault != "link detached"
         is_token = self.fault in TOKENS and (self.fault, self.phase) != ("token lapsed", "between")
-        return is_waiting or is_other_side or is_token
+        is_sync = self.mode == "sync" and self.phase not in ("mid-send", "iteration")
+        is_alike = self.fault in ("namespace moved", "slow answers")
+        return is_waiting or is_token or is_sync or (is_alike and self.phase in ("before", "scheduling", "session"))
 
     def shortest(self) -> float:
         """Return the seconds that the pairing has to take."""

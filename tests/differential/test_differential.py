@@ -15,9 +15,13 @@ from paired_servicebus.core.model.entity_state import State
 from .cases import CASES, Case, run
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=str(case), marks=[pytest.mark.slow] if case.is_long else []) for case in CASES]
-)
+def marks_of(case: Case) -> list[pytest.MarkDecorator]:
+    if case.is_other_side:
+        return [pytest.mark.long]
+    return [pytest.mark.slow] if case.is_slow else []
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=marks_of(case)) for case in CASES])
 async def test_the_pairing_is_never_worse_than_the_sdk(
     case: Case, record_property: Callable[[str, object], None]
 ) -> None:

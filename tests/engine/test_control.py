@@ -100,20 +100,6 @@ async def test_a_dead_engines_socket_is_replaced(engine: Engine, short: Path) ->
         await client.close()
 
 
-async def test_another_users_process_is_not_heard(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_server, "is_ours", lambda transport: False)
-    async with engine() as hosted:
-        with pytest.raises(ControlError, match="only processes of the engine's own user"):
-            await hosted.connect()
-
-
-async def test_another_users_engine_is_not_spoken_to(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "is_ours", lambda transport: False)
-    async with engine() as hosted:
-        with pytest.raises(ControlError, match="runs as another user"):
-            await hosted.connect()
-
-
 async def test_the_kernel_knows_that_a_peer_is_ours(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     async with engine() as hosted, raw(hosted.socket) as (_, writer):
         assert peer_credentials.is_ours(writer.transport)
@@ -557,49 +543,31 @@ async def drained(box: Mailbox[str, int]) -> list[object]:
     return taken
 
 
-async def test_a_newer_state_replaces_one_that_was_not_taken() -> None:
-    box: Mailbox[str, int] = Mailbox(capacity=3)
-    box.put_state("old")
-    box.put_state("new")
-    assert await drained(box) == ["new"]
+MAILS: dict[str, tuple[list[str | int | Skipped], list[object]]] = {
+    "a newer state replaces one that was not taken": (["old", "new"], ["new"]),
+    "the state comes before the events": ([1, "now"], ["now", 1]),
+    "the oldest events give way and are counted": ([*range(5)], [Skipped(3), 3, 4]),
+    "a number of missing events that gives way is added": ([Skipped(10), *range(3)], [Skipped(11), 1, 2]),
+}
+"""What is put into a mailbox of two events, and what is taken out."""
 
 
-async def test_the_state_comes_before_the_events() -> None:
-    box: Mailbox[str, int] = Mailbox(capacity=3)
-    box.put_event(1)
-    box.put_state("now")
-    assert await drained(box) == ["now", 1]
-
-
-async def test_the_oldest_events_give_way_and_are_counted() -> None:
+@pytest.mark.parametrize("case", MAILS)
+async def test_a_mailbox_is_bounded_and_counts(case: str) -> None:
+    puts, taken = MAILS[case]
     box: Mailbox[str, int] = Mailbox(capacity=2)
-    for number in range(5):
-        box.put_event(number)
-    assert await drained(box) == [Skipped(3), 3, 4]
+    for one in puts:
+        box.put_state(one) if isinstance(one, str) else box.put_event(one)
+    assert await drained(box) == taken
 
 
-async def test_a_number_of_missing_events_that_gives_way_is_added() -> None:
-    box: Mailbox[str, int] = Mailbox(capacity=2)
-    box.put_event(Skipped(10))
-    for number in range(3):
-        box.put_event(number)
-    assert await drained(box) == [Skipped(11), 1, 2]
-
-
-async def test_one_who_waits_is_woken() -> None:
+@pytest.mark.parametrize("put", [7, None])
+async def test_one_who_waits_is_woken_by_an_event_or_the_end(put: int | None) -> None:
     box: Mailbox[str, int] = Mailbox(capacity=2)
     waiting = asyncio.create_task(box.take())
     await asyncio.sleep(0)
-    box.put_event(7)
-    assert await waiting == 7
-
-
-async def test_closing_wakes_one_who_waits_for_nothing() -> None:
-    box: Mailbox[str, int] = Mailbox(capacity=2)
-    waiting = asyncio.create_task(box.take())
-    await asyncio.sleep(0)
-    box.close()
-    assert await waiting is None
+    box.close() if put is None else box.put_event(put)
+    assert await waiting == put
 
 
 @given(capacity=some.integers(1, 5), moves=some.lists(some.sampled_from(["put", "take"]), max_size=60))

@@ -31,7 +31,6 @@ from paired_servicebus.core.model.pairing_events import (
     StateChanged,
     Warned,
 )
-from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -194,11 +193,6 @@ async def test_that_old_files_are_deleted_is_said_once(engine: Engine, until: Un
     assert len([text for text in texts if "its oldest files are deleted from now on" in text]) == 1
 
 
-def test_the_times_in_force_are_one_line() -> None:
-    times = Policy(send_timeout=1.0, failover_interval=3.0, ping_primary_interval=2.0)
-    assert times_line(times) == "send 1 s · failover 3 s · ping 2 s"
-
-
 # -- An engine's log stays small, whatever is written to it, and tells of itself what it leaves out.
 
 
@@ -316,6 +310,8 @@ def texts(folder: Path, *, since: float = NOW - 60, most: int = 100) -> list[str
 
 
 def test_they_are_told_oldest_first_over_boots(tmp_path: Path) -> None:
+    spool.prepare(tmp_path)
+    assert texts(tmp_path) == []
     write(tmp_path, warned(1), warned(2), boot=1)
     write(tmp_path, warned(3), boot=2, torn=b'{"v":1,"engine":"e","kind":"war')
     assert texts(tmp_path) == ["1", "2", "3"]
@@ -342,11 +338,6 @@ def test_of_a_large_journal_the_end_is_read(tmp_path: Path, monkeypatch: pytest.
     line = len(records.encode(Record(engine="e", boot="boot-1", seq=99, event=warned(99)))) + 1
     monkeypatch.setattr(timeline_replay, "MAX_REPLAY_BYTES", 3 * line + line // 2)
     assert texts(tmp_path) == ["97", "98", "99"]
-
-
-def test_an_empty_journal_is_none(tmp_path: Path) -> None:
-    spool.prepare(tmp_path)
-    assert texts(tmp_path) == []
 
 
 async def told(client: ControlClient) -> list[Event]:

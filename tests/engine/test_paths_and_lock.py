@@ -49,6 +49,7 @@ from paired_servicebus.engine.service import main as engine
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.engine.service.launcher import Outcome, Ready
 from servicebus_sandbox import Sandbox
+from tests.approval import Approve
 from tests.ports import free_port
 
 from .conftest import WAIT
@@ -86,13 +87,8 @@ def test_a_runtime_folder_that_cannot_be_used_is_passed_over(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", value)
     assert engine_paths("orders").socket.name == "control.sock"
-
-
-def test_a_runtime_folder_that_another_user_can_change_is_passed_over(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     (home / "run").mkdir()
-    (home / "run").chmod(0o1777)
+    (home / "run").chmod(0o1777)  # another user can change it
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
     assert engine_paths("orders").socket == engine_paths("orders").state / "control.sock"
 
@@ -121,29 +117,25 @@ def test_folders_are_made_for_their_owner_alone(home: Path) -> None:
     assert {folder.stat().st_mode & 0o777 for folder in (places.state, places.logs)} == {0o700}
 
 
-def test_a_folder_that_others_can_write_to_is_refused(home: Path) -> None:
+@pytest.mark.parametrize("kind", ["open to others", "a link"])
+def test_a_folder_that_others_can_write_to_or_a_link_in_its_place_is_refused(home: Path, kind: str) -> None:
     places = engine_paths("orders")
-    places.state.mkdir(parents=True)
-    places.state.chmod(0o777)
+    places.state.parent.mkdir(parents=True)
+    if kind == "a link":
+        (home / "real").mkdir()
+        places.state.symlink_to(home / "real")
+    else:
+        places.state.mkdir()
+        places.state.chmod(0o777)
     with pytest.raises(ConfigurationError, match="open to other users: chmod 700"):
         places.prepare()
-
-
-def test_a_link_in_place_of_a_folder_is_refused(home: Path) -> None:
-    (home / "real").mkdir()
-    (home / "link").symlink_to(home / "real")
-    with pytest.raises(ConfigurationError, match="open to other users"):
-        EnginePaths(state=home / "link", socket=home / "real" / "s").prepare()
 
 
 # -- the lock ------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_runs_where_there_is_no_lock(tmp_path: Path) -> None:
-    assert running(tmp_path / "lock") is None
-
-
 def test_the_holder_says_who_it_is(tmp_path: Path) -> None:
+    assert running(tmp_path / "lock") is None
     fd = acquire(tmp_path / "lock", HOLDER)
     assert running(tmp_path / "lock") == HOLDER
     os.close(fd)
@@ -287,14 +279,8 @@ def file_in_its_place(path: Path) -> None:
         path.write_bytes(b"a file in its place")
 
 
-def of_another_user(path: Path) -> None:
-    if path.exists():
-        os.chown(path, 54321, 54321)
-
-
 OF_FILES: Final = (empty, half, garbage, another_format, folder_in_its_place)
 OF_FOLDERS: Final = (file_in_its_place,)
-NAMES: Final = ("lock", "named", "gateway.keys", "gateway.entities", "spool/standing-orders.json", "drill.json")
 
 
 async def left(place: Path, monkeypatch: pytest.MonkeyPatch) -> EnginePaths:
@@ -624,19 +610,30 @@ def test_engines_that_run_or_were_killed_are_found_and_those_that_ended_are_not(
 
 
 @pytest.mark.usefixtures("engines_home")
-async def test_one_that_was_killed_is_told_with_its_log() -> None:
+async def test_why_an_engine_does_not_answer_is_said(
+    engine: Engine, short: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve
+) -> None:
+    said = [(await query_engine(engine_paths("orders"))).trouble]
     places, killed = hold("audit")
     os.close(killed)
-    standing = await query_engine(places)
-    assert standing.snapshot is None
-    assert standing.trouble == (
-        "the engine (pid 4711) did not end cleanly; its log is /x.log: start another with paired up"
-    )
-
-
-@pytest.mark.usefixtures("engines_home")
-async def test_one_that_nobody_started_is_told(short: Path) -> None:
-    assert "no engine runs here" in (await query_engine(engine_paths("orders"))).trouble
+    said += [(await query_engine(places)).trouble]
+    async with engine() as hosted:
+        places, held = hold("orders", hosted.socket)
+        monkeypatch.setattr(protocol, "VERSION", 99)
+        spoken = SimpleNamespace(**vars(protocol) | {"Hello": lambda **_: protocol_hello})
+        protocol_hello = protocol.Hello(version=98)
+        with monkeypatch.context() as patched:
+            patched.setattr(client_module, "protocol", spoken)
+            said += [(await query_engine(places)).trouble]
+        os.close(held)
+    monkeypatch.setattr(discovery, "QUERY_TIMEOUT", 0.05)
+    server = await asyncio.start_unix_server(lambda *_: asyncio.sleep(10), str(short / "mute"))
+    places, held = hold("orders", short / "mute")
+    said += [(await query_engine(places)).trouble]
+    os.close(held)
+    server.close()
+    figures = ("pid 4711", "/x.log", "paired up", "format 98", "has 99", "within 0.05 s")
+    approve.part(said, "errors of the engine", has=figures, hide={str(short): "FOLDER"})
 
 
 @pytest.mark.usefixtures("engines_home")
@@ -650,39 +647,3 @@ async def test_several_are_looked_at_and_one_that_fails_hides_no_other(engine: E
     assert good.snapshot is not None
     assert good.snapshot.pairing == "orders"
     assert (bad.snapshot, "no engine answers at" in bad.trouble) == (None, True)
-
-
-@pytest.mark.usefixtures("engines_home")
-async def test_an_engine_of_another_version_is_said_and_what_to_do(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with engine() as hosted:
-        places, held = hold("orders", hosted.socket)
-        monkeypatch.setattr(protocol, "VERSION", 99)
-        hello = protocol.Hello(version=98)
-        spoken = SimpleNamespace(**vars(protocol) | {"Hello": lambda **_: hello})
-        monkeypatch.setattr(client_module, "protocol", spoken)
-        standing = await query_engine(places)
-        os.close(held)
-    assert "the console has format 98, and this release has 99" in standing.trouble
-
-
-@pytest.mark.usefixtures("engines_home")
-async def test_a_socket_that_somebody_else_owns_is_said(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with engine() as hosted:
-        places, held = hold("orders", hosted.socket)
-        monkeypatch.setattr(client_module, "is_ours", lambda _: False)
-        standing = await query_engine(places)
-        os.close(held)
-    assert "runs as another user: only its owner may control it" in standing.trouble
-
-
-@pytest.mark.usefixtures("engines_home")
-async def test_an_engine_that_says_nothing_is_given_up(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "QUERY_TIMEOUT", 0.05)
-    server = await asyncio.start_unix_server(lambda *_: asyncio.sleep(10), str(short / "mute"))
-    places, held = hold("orders", short / "mute")
-    standing = await query_engine(places)
-    os.close(held)
-    server.close()
-    assert "did not report its status within 0.05 s" in standing.trouble

@@ -23,7 +23,7 @@ from paired_servicebus.core.errors import EngineRunningError, EngineStartError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier
 from paired_servicebus.core.model.pairing_events import Event, QueuePulled, SendsCounted, Warned
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.snapshot import FindingVerdict, SyphonStatus, Trouble, TroubleKind
+from paired_servicebus.core.model.snapshot import SyphonStatus, Trouble
 from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.engine.clients import client_factory, start_checks
@@ -43,6 +43,7 @@ from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 from servicebus_sandbox.broker.entity_settings import Tier
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 from tests.alarm_views import condition
+from tests.approval import Approve
 
 from .conftest import FakePairing, evidence
 
@@ -206,35 +207,23 @@ def test_hosts_and_ports(host: str, parts: tuple[str, int | None]) -> None:
     assert start_checks._host_and_port(host) == parts
 
 
-@pytest.fixture
-def silent() -> Iterator[int]:
-    """A port that takes connections and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
-async def test_a_port_that_answers_is_fine(silent: int) -> None:
-    assert await start_checks._try("127.0.0.1", silent, None) == ""
-
-
-async def test_a_port_that_says_nothing_is_given_up(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_a_port_does_not_answer_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve
+) -> None:
     monkeypatch.setattr(start_checks, "CONNECT_TIMEOUT", 0.05)
-    why = await start_checks._try("127.0.0.1", silent, ssl.create_default_context())
-    assert why == f"port {silent} did not answer within 0.05 s"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = server.getsockname()[1]
+        assert await start_checks._try("127.0.0.1", silent, None) == "", "it answers where no TLS is spoken"
+        said = [(await start_checks._try("127.0.0.1", silent, ssl.create_default_context())).replace(str(silent), "N")]
+    (tmp_path / "ca.pem").write_text("nothing of the kind")
+    said += [await start_checks._try_management(by_string(ca_file=tmp_path / "ca.pem"))]
 
-
-async def test_a_name_that_does_not_resolve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio, "open_connection", unknown)
-    assert await start_checks._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
-
-
-async def test_a_ca_file_without_a_certificate_says_so(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("nothing of the kind")
-    why = await start_checks._try_management(by_string(ca_file=tmp_path / "ca.pem"))
-    assert why == f"its ca_file {tmp_path / 'ca.pem'} holds no certificate"
+    said += [await start_checks._try("nowhere.example", 5671, None)]
+    approve.part(said, "errors of the engine", has=("port N did not answer within 0.05 s", "ca.pem", "port 5671"))
 
 
 class Namespace:
@@ -268,34 +257,27 @@ async def look(links: dict[str, Exception | None], tmp_path: Path) -> tuple[str,
     return tuple(one.text for one in alarms(condition(troubles=found)))
 
 
-async def test_an_entity_that_is_slow_to_answer_is_no_alarm_beside_one_that_does(tmp_path: Path) -> None:
-    assert await look({"orders": None, "slow": TimeoutError()}, tmp_path) == ()
+GONE, REFUSED = MessagingEntityNotFoundError(message="no"), ServiceBusAuthorizationError(message="no Send")
+LINKS: dict[str, tuple[dict[str, Exception | None], tuple[str, ...]]] = {
+    "slow beside one that answers": ({"orders": None, "slow": TimeoutError()}, ()),
+    "some missing, one refused": (
+        {"a": GONE, "b": None, "c": GONE, "d": REFUSED}, ("'a', 'c'", "'d'", "check [primary]", "needs Send"),
+    ),
+    "many missing": (dict.fromkeys(map(str, range(12)), GONE), ("'4' and 7 more",)),
+    "refused for all": (
+        {"a": REFUSED, "b": REFUSED}, ("needs Send -> replace it without a restart", "a clock that is wrong"),
+    ),
+    "no answer for any": ({"orders": TimeoutError("slow")}, ("-> check [primary] in pairing.toml, and the network",)),
+}  # fmt: skip
+"""What the links to the primary's entities come to, and the figures and advice of the alarms about it."""
 
 
-async def test_what_is_missing_or_refused_is_an_alarm_and_not_an_exit_status(tmp_path: Path) -> None:
-    """What is away is an alarm, not an exit status."""
-    gone, refused = MessagingEntityNotFoundError(message="no"), ServiceBusAuthorizationError(message="no Send")
-    missing, denied = await look({"a": gone, "b": None, "c": gone, "d": refused}, tmp_path)
-    assert "names 'a', 'c', and the primary namespace contoso.servicebus.windows.net has no queue" in missing
-    assert "refused the credential for 'd': contoso.servicebus.windows.net: no Send" in denied
-    assert denied.endswith("check [primary] in pairing.toml; its key or role needs Send")
-    (many,) = await look(dict.fromkeys(map(str, range(12)), gone), tmp_path)
-    assert "'0', '1', '2', '3', '4' and 7 more, and the primary" in many
-
-
-async def test_a_credential_that_is_refused_for_all_is_an_alarm_about_the_credential(tmp_path: Path) -> None:
-    """A credential that a namespace refuses is an alarm of the highest severity."""
-    refused = ServiceBusAuthorizationError(message="no Send")
-    (alarm,) = await look({"a": refused, "b": refused}, tmp_path)
-    assert "the primary namespace refuses the credential: contoso.servicebus.windows.net: no Send" in alarm
-    assert "needs Send -> replace it without a restart" in alarm
-    assert "a clock that is wrong has the same effect" in alarm
-
-
-async def test_a_primary_that_answers_for_none_is_an_alarm_with_the_setting_to_check(tmp_path: Path) -> None:
-    (alarm,) = await look({"orders": TimeoutError("slow")}, tmp_path)
-    assert "the primary namespace cannot be reached: contoso.servicebus.windows.net: slow" in alarm
-    assert alarm.endswith(" -> check [primary] in pairing.toml, and the network")
+@pytest.mark.parametrize("case", LINKS)
+async def test_an_entity_that_is_away_is_an_alarm(tmp_path: Path, approve: Approve, case: str) -> None:
+    """What is away is an alarm, not an exit status. A credential that a namespace refuses is an alarm of the highest
+    severity."""
+    links, advice = LINKS[case]
+    approve.part(await look(links, tmp_path) or "no alarm", "errors of the engine", has=advice)
 
 
 async def test_looking_ends_in_time_though_entities_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,6 +360,22 @@ async def stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncExitStack
         yield found
 
 
+def primary_spec(**more: object) -> NamespaceSpec:
+    return NamespaceSpec("contoso", queues=[QueueSpec("orders")], **more)  # type: ignore[arg-type]
+
+
+FITTING = NamespaceSpec("backup", region="northeurope")
+PAIRS: dict[str, tuple[NamespaceSpec, NamespaceSpec, str, str]] = {
+    "one region": (primary_spec(), NamespaceSpec("backup"), "arm", "both namespaces are in westeurope"),
+    "two that fit": (primary_spec(), FITTING, "arm", ""),
+    "a smaller tier behind a larger one": (
+        primary_spec(tier=Tier.PREMIUM), NamespaceSpec("backup"), "atom", "would not survive a failover",
+    ),
+    "topics in the tier Basic": (primary_spec(tier=Tier.BASIC), FITTING, "arm", "has queues and no topics"),
+}  # fmt: skip
+"""Two namespaces, how they are managed, and the words of what is said of them."""
+
+
 async def start(
     stack: AsyncExitStack,
     folder: Path,
@@ -422,45 +420,19 @@ async def start(
     return await stack.enter_async_context(paired), host
 
 
-def primary_spec(**more: object) -> NamespaceSpec:
-    return NamespaceSpec("contoso", queues=[QueueSpec("orders")], **more)  # type: ignore[arg-type]
-
-
-async def test_two_namespaces_in_one_region_are_a_warning(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("case", PAIRS)
+async def test_what_is_said_of_two_namespaces(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve, case: str
 ) -> None:
     """Preferably in different data centres (a warning when ARM shows the same region)."""
-    paired, host = await start(stack, tmp_path, monkeypatch, primary_spec(), NamespaceSpec("backup"))
-    (said,) = host.said("namespaces")
-    assert said.startswith("both namespaces are in westeurope: one outage may affect both")
+    primary, secondary, management, words = PAIRS[case]
+    entities = ("orders", "audit") if "topics" in case else ("orders",)
+    paired, host = await start(
+        stack, tmp_path, monkeypatch, primary, secondary, management=management, entities=entities
+    )
+    said = [*host.said("namespaces"), *(f"{one.kind}: {one.what} {one.reason}" for one in host.troubles)]
+    approve.part(said or "nothing", "errors of the engine", has=(words,))
     assert (paired.primary_name, paired.secondary_name) == ("contoso", "backup")
-
-
-async def test_nothing_is_said_of_two_that_fit(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secondary = NamespaceSpec("backup", region="northeurope")
-    _, host = await start(stack, tmp_path, monkeypatch, primary_spec(), secondary)
-    assert host.said("namespaces") == []
-
-
-async def test_a_smaller_tier_behind_a_larger_one_is_a_warning_over_atom_too(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    primary, secondary = primary_spec(tier=Tier.PREMIUM), NamespaceSpec("backup")
-    _, host = await start(stack, tmp_path, monkeypatch, primary, secondary, management="atom")
-    (said,) = host.said("namespaces")
-    assert "would not survive a failover" in said
-
-
-async def test_a_topic_that_the_basic_tier_cannot_have_is_explained(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    primary, secondary = primary_spec(tier=Tier.BASIC), NamespaceSpec("backup")
-    _, host = await start(stack, tmp_path, monkeypatch, primary, secondary, entities=("orders", "audit"))
-    (found,) = host.troubles
-    assert (found.kind, found.what) == (TroubleKind.ENTITY_MISSING, "'audit'")
-    assert "has no queue or topic of that name (its tier Basic has queues and no topics)" in found.reason
 
 
 @pytest.mark.parametrize("start_degraded", [True, False])
@@ -503,20 +475,6 @@ async def test_the_first_look_comes_at_once_and_says_nothing_where_all_is_well(p
     task.cancel()
     assert watch.latest is not None
     assert watch.latest.ready
-
-
-async def test_parked_messages_without_a_known_syphon_are_a_warning(
-    pairing: FakePairing,
-) -> None:
-    found = evidence()
-    parked = tuple(replace(queue, messages=300) for queue in found.queues)
-    pairing.evidence = replace(found, queues=parked, syphon=SyphonStatus.OFF)
-    watch = ReadinessWatch(no_local_evidence)
-    task = await running(watch, pairing)
-    task.cancel()
-    assert watch.latest is not None
-    assert watch.latest.ready
-    assert watch.latest.of(FindingVerdict.WARN)
 
 
 @pytest.mark.usefixtures("quick")

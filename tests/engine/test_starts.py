@@ -118,7 +118,9 @@ TABLE: Final[dict[str, dict[str, Cell]]] = {
 """What is away → what starts → what it does."""
 
 ALWAYS: Final = {("primary", GATEWAY), ("secondary", APPLICATION), ("both", DEGRADED), ("port taken", SYNC)}
-"""The cells of README's test command; .ci/run has the others too."""
+"""The cells of README's test command."""
+BY_TURNS: Final = {(name, tuple(row)[number % len(row)]) for number, (name, row) in enumerate(TABLE.items())}
+"""One cell of each situation, the hosts by turns: .ci/run has these, too, and `python -m tests.long` all others."""
 
 
 # -- what is away ------------------------------------------------------------------------------------------------------
@@ -539,7 +541,8 @@ def started(host: str, place: Place, setting: Setting) -> Iterator[Program]:
 def cells() -> Iterator[Any]:
     for situation, row in TABLE.items():
         for host in row:
-            marks = [] if (situation, host) in ALWAYS else [pytest.mark.slow]
+            marks = [pytest.mark.slow if (situation, host) in BY_TURNS else pytest.mark.long]
+            marks = [] if (situation, host) in ALWAYS else marks
             yield pytest.param(situation, host, id=f"{situation} x {host}", marks=marks)
 
 
@@ -550,6 +553,7 @@ def test_the_table_is_whole() -> None:
         assert set(row) <= set(HOSTS)
         assert "silent" in situation or set(row) == set(HOSTS), situation
     assert all(host in TABLE[situation] for situation, host in ALWAYS)
+    assert {host for _, host in BY_TURNS} == set(HOSTS)
 
 
 @pytest.mark.parametrize(("situation", "host"), cells())

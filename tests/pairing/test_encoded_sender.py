@@ -8,7 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConnectionError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
@@ -17,21 +22,34 @@ from paired_servicebus.core.errors import (
     ScheduledInBacklogError,
     UnreadableError,
     WireError,
+    WireTimeoutError,
 )
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.core.model.envelope import PATH, RESERVED
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, InDoubt, SendFailed, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, Rest
-from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp
+from paired_servicebus.pairing import PairedServiceBusClient, envelope_codec, sdk_internals
+from paired_servicebus.pairing.sending.encoded_sender import (
+    MAX_BATCH_MESSAGES,
+    EncodedSender,
+    GivenIds,
+    Rest,
+    read_payload,
+)
+from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable
+from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
+from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.message_sections import (
+    APPLICATION_PROPERTIES,
     BATCH_FORMAT,
     MESSAGE_ANNOTATIONS,
     Properties,
     Sections,
     batch,
+    read_map,
     read_properties,
+    split,
+    unbatch,
     write_application_properties,
     write_data,
     write_properties,
@@ -40,6 +58,7 @@ from tests.amqp.annotations import write_annotations
 
 from .backlogs import bodies_in, lying_in, queue_path, sections
 from .conftest import World, until
+from .test_rewrite import NOW, cases, held, read_or_refused, section
 
 PATIENT: dict[str, Any] = {"send_timeout": 30.0, "backlog_queue_count": 1}
 BACKLOG = queue_path(0)
@@ -302,3 +321,335 @@ async def test_bodies_in_the_backlog_are_those_of_the_client(world: World) -> No
     await paired.get_encoded_sender("orders").send(message(body=b"as it came"))
     found = [sections(stored).body[5:] for stored in lying_in(world, BACKLOG, namespace="secondary")]
     assert (found, bodies_in(world, "orders")) == ([b"as it came"], [])
+
+
+# -- A healthy send of a client's bytes goes straight to the primary; when it fails, it goes on as every other call
+
+
+async def test_accepted_sends_are_counted_as_those_of_all_calls(world: World) -> None:
+    paired, sender = await ready(world)
+    meter, tally = paired._steering.meter, paired._steering.tally("orders")
+    sends, size = meter.sends, meter.sent_bytes
+    assert await straight(sender, message("1", b"12345")) is None
+    assert await straight(sender, batch([message("2", b""), message("3", b"")]), BATCH_FORMAT) is None
+    assert world.ids_in("orders") == ["before", "1", "2", "3"]
+    assert sum(paired.take_send_times()["orders"].values()) == 3, "calls, the first one included"
+    assert (meter.sends - sends, tally.accepted, in_flight(paired)) == (3, 4, 0)
+    empty = len(message("2", b"")) - len(message("2", b"").removesuffix(b"\x00S\x75\xa0\x00"))
+    assert meter.sent_bytes - size == 5 + 3 * empty
+
+
+async def test_many_are_in_flight_together_and_arrive_in_order(world: World) -> None:
+    paired, sender = await ready(world)
+    ends: list[Rest | None] = []
+    names = [str(number) for number in range(300)]
+    for name in names:
+        assert sender.go_straight(message(name), 0, ends.append)
+    assert in_flight(paired) == 300
+    await until(lambda: len(ends) == 300)
+    assert not any(ends)
+    assert world.ids_in("orders") == ["before", *names]
+
+
+@pytest.mark.parametrize("case", ["never sent", "journal", "failed over", "suspect", "no link", "too large"])
+async def test_it_is_left_to_the_calls_rules_when_they_have_something_to_decide(world: World, case: str) -> None:
+    """Nothing is done then, and `send` takes the same bytes."""
+    paired = await world.pair(**PATIENT, journal="all" if case == "journal" else "diverted")
+    sender, data = paired.get_encoded_sender("orders"), message("1")
+    if case != "never sent":
+        await sender.send(message("before"))
+    if case == "failed over":
+        paired.force("orders", by="kim")
+    elif case == "suspect":
+        heal = world.fault("refused")
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send(message("during"), timeout=1.0)
+        heal()
+        assert state(paired) is State.SUSPECT
+    elif case == "no link":
+        sender._link.retire()
+    elif case == "too large":
+        data = message("1", bytes(300_000))
+    assert not sender.go_straight(data, 0, pytest.fail)
+    assert in_flight(paired) == 0
+
+
+async def test_a_bad_message_is_refused_before_anything_is_sent(world: World) -> None:
+    paired, sender = await ready(world)
+    reserved = message(application_properties=write_application_properties({PATH: "x"}))
+    with pytest.raises(ReservedPropertyError):
+        sender.go_straight(reserved, 0, pytest.fail)
+    assert (world.ids_in("orders"), in_flight(paired)) == (["before"], 0)
+
+
+async def test_each_ends_at_its_own_time_though_all_share_one_timer(world: World) -> None:
+    _, sender = await ready(world)
+    world.fault("unanswered", entity="orders")
+    loop, ended = asyncio.get_running_loop(), dict[float, tuple[float, object]]()
+    began, link = loop.time(), sender._link
+    for seconds in (0.3, 0.1, 0.2):  # the second is due before the timer that the first has set
+
+        def end(failure: object, seconds: float = seconds) -> None:
+            ended[seconds] = loop.time() - began, failure
+
+        assert link.put(message(str(seconds)), 0, seconds, end, began=began)
+        await asyncio.sleep(0)
+        await until(lambda: world.depth("orders") > 0)
+        link._wire._line.reads += 1  # type: ignore[union-attr] # the connection is not silent
+    await until(lambda: len(ended) == 3)
+    assert all(seconds <= took < seconds + 2 for seconds, (took, _) in ended.items())
+    assert [took for took, _ in ended.values()] == sorted(took for took, _ in ended.values())
+    assert list(ended) == [0.1, 0.2, 0.3]
+    assert all(isinstance(failure, WireTimeoutError) for _, failure in ended.values())
+
+
+async def test_an_accepted_message_without_an_id_is_a_new_one_when_it_is_sent_again(world: World) -> None:
+    _, sender = await ready(world)
+    assert await straight(sender, message(None)) is None
+    assert await straight(sender, message(None)) is None
+    _, first, second = world.ids_in("orders")
+    assert first
+    assert first != second
+
+
+async def test_one_that_would_not_survive_a_failover_is_counted(world: World) -> None:
+    """Section 7.4: such messages are counted."""
+    paired, sender = await ready(world)
+    assert await straight(sender, message("small", bytes(100_000))) is None
+    largest = 262_144 - len(message("large", bytes(100_000))) + 100_000
+    assert await straight(sender, message("large", bytes(largest))) is None
+    assert paired._steering.tally("orders").too_large == 1
+
+
+async def test_a_closed_pairing_ends_those_under_way_in_doubt(world: World) -> None:
+    paired, sender = await ready(world, close_grace=0.1)
+    world.fault("unanswered", entity="orders")
+    end: asyncio.Future[Rest | None] = asyncio.get_running_loop().create_future()
+    assert sender.go_straight(message("during"), 0, end.set_result)
+    await until(lambda: world.depth("orders") == 2)
+    await paired.close()
+    rest = await end
+    assert rest is not None
+    with pytest.raises(PairingClosedError) as refusal:
+        await rest
+    assert refusal.value.in_doubt
+    assert not sender.go_straight(message("after"), 0, pytest.fail)
+
+
+# -- A client's encoded message into its backlog envelope and back: bit for bit, and as the SDK's path does it -------
+
+BODY = write_data(b"hello")
+
+
+def named(name: str = "1", **sections: Any) -> bytes:
+    return Sections(properties=write_properties(Properties(message_id=name)), **{"body": BODY} | sections).join()
+
+
+def parked(data: bytes, path: str = "orders/EU") -> bytes:
+    return envelope_codec.park(envelope_codec.read_message(data), path).data
+
+
+def in_backlog(data: bytes) -> bytes:
+    """As the backlog queue hands it over."""
+    sections = split(data)
+    return sections._replace(message_annotations=held(sections.message_annotations)).join()
+
+
+@settings(max_examples=settings.default.max_examples // 3)
+@given(case=cases())
+def test_what_is_parked_comes_back_bit_for_bit(case: tuple[Sections, bytes]) -> None:
+    """Body and its kind [...] and every application property survive the round trip [...] bit for bit."""
+    original, _ = case
+    found = envelope_codec.open_envelope(in_backlog(parked(original.join())))
+    assert found.enclosed.path == "orders/EU"
+    moved = split(envelope_codec.restore_message(found, now_ms=NOW))
+    assert moved._replace(message_annotations=None) == original._replace(message_annotations=None)
+    assert read_map(moved.message_annotations) == read_map(original.message_annotations)
+
+
+@settings(max_examples=settings.default.max_examples // 3)
+@given(case=cases(), at=st.floats(0, 1), flipped=st.integers(1, 255))
+def test_what_is_parked_can_be_opened_again_however_damaged_it_came(
+    case: tuple[Sections, bytes], at: float, flipped: int
+) -> None:
+    """A message that a queue took and nobody can open would be lost to its sender."""
+    data = bytearray(case[0].join())
+    data[int(at * (len(data) - 1))] ^= flipped
+    try:
+        found = read_payload(bytes(data), 0, GivenIds())
+        data_ = envelope_codec.park(found.messages[0], "orders").data
+    except (UnreadableError, ReservedPropertyError):
+        return
+    assert read_or_refused(in_backlog(data_)) == "orders"
+
+
+@given(data=st.binary(max_size=200), message_format=st.sampled_from([0, BATCH_FORMAT]))
+def test_anything_is_either_read_or_refused_in_words(data: bytes, message_format: int) -> None:
+    try:
+        words = read_payload(data, message_format, GivenIds()).messages[0].message_id
+    except (UnreadableError, ReservedPropertyError) as error:
+        words = str(error)
+    assert words
+
+
+HOSTILE = [
+    (b"\x00\x53", "the message cannot be read"),
+    (named(header=b"\x00\x53\x70\xc0\x04\x03\x40\x40\x41"), "ttl is of type bool"),
+    (Sections(properties=described(0x73, encode([None] * 10 + [7])), body=BODY).join(), "group-id is of type"),
+    (Sections(properties=described(0x73, encode([7.5])), body=BODY).join(), "message-id is of type float"),
+    (named(message_annotations=section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-scheduled-enqueue-time"): "now"})), "one"),
+    (named(application_properties=b"\x00\x53\x74\xc1\x05\x02\xa1\x09a"), "the message cannot be read"),
+    (named(message_annotations=b"\x00\x53\x72\xc1\x05\x02\xa3\x09a"), "the message cannot be read"),
+    (
+        named(
+            message_annotations=section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(2**62)})
+        ),
+        "the message cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), HOSTILE)
+def test_a_section_that_cannot_be_translated_is_refused_in_words(data: bytes, words: str) -> None:
+    with pytest.raises(UnreadableError, match=words):
+        envelope_codec.park(read_payload(data, 0, GivenIds()).messages[0], "orders")
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+@pytest.mark.parametrize("key", [str, Symbol])
+def test_a_message_with_a_reserved_name_is_refused_alone_and_in_a_batch(name: str, key: Any) -> None:
+    """A message that already carries one of the four names is refused with a ValueError at any time."""
+    data = named(application_properties=section(APPLICATION_PROPERTIES, {key(name): "x"}))
+    for payload, message_format in ((data, 0), (batch([named(), data]), BATCH_FORMAT)):
+        with pytest.raises(ReservedPropertyError, match=name):
+            read_payload(payload, message_format, GivenIds())
+
+
+def test_a_reserved_name_elsewhere_in_a_message_is_nobodys_business() -> None:
+    data = named(application_properties=section(APPLICATION_PROPERTIES, {"note": PATH}), body=write_data(PATH.encode()))
+    assert read_payload(data, 0, GivenIds()).data == data
+
+
+def test_a_batch_that_holds_nothing_or_too_much_is_refused() -> None:
+    for count in (0, MAX_BATCH_MESSAGES + 1):
+        with pytest.raises(UnreadableError, match="a batch holds 1 to"):
+            read_payload(batch([named()] * count), BATCH_FORMAT, GivenIds())
+
+
+def test_messages_with_ids_are_sent_as_they_came() -> None:
+    data = batch([named("1"), named("2")], annotations=section(MESSAGE_ANNOTATIONS, {Symbol("k"): UInt(1)}))
+    found = read_payload(data, BATCH_FORMAT, GivenIds())
+    assert found.data is data
+    assert [message.message_id for message in found.messages] == ["1", "2"]
+    assert found.given_ids == []
+
+
+def test_a_message_without_an_id_gets_one_and_keeps_all_else() -> None:
+    bare = Sections(properties=write_properties(Properties(subject="s")), body=BODY).join()
+    outer = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): "p"})
+    single = read_payload(bare, 0, GivenIds())
+    whole = read_payload(batch([named("1"), bare], annotations=outer), BATCH_FORMAT, GivenIds())
+    for data, given_id in ((single.data, single.given_ids[0]), (list(unbatch(whole.data))[1], whole.given_ids[0])):
+        assert read_properties(split(data).properties) == Properties(message_id=given_id, subject="s")
+        assert split(data).body == BODY
+    assert split(whole.data).message_annotations == outer
+    assert next(unbatch(whole.data)) == named("1")
+
+
+def test_the_same_bytes_keep_their_id_until_they_are_accepted() -> None:
+    ids, bare = GivenIds(), Sections(body=BODY).join()
+
+    def given_for(data: bytes) -> str:
+        return read_payload(data, 0, ids).given_ids[0]
+
+    first = given_for(bare)
+    beside = given_for(bare)
+    assert beside != first, "two in flight are two messages"
+    ids.release(first, accepted=False)
+    assert given_for(Sections(body=write_data(b"other")).join()) != first
+    assert given_for(bare) == first
+    ids.release(first, accepted=True)
+    assert given_for(bare) not in (first, beside)
+
+
+def test_no_more_ids_are_kept_than_the_limit() -> None:
+    ids = GivenIds(most=2)
+    taken = [(digest, ids.take(digest)) for digest in (b"1", b"2", b"3")]
+    for _, given_id in taken:
+        ids.release(given_id, accepted=False)
+    assert [ids.take(digest) == given_id for digest, given_id in taken] == [False, True, True]
+
+
+def test_a_message_too_large_for_the_backlog_is_found_before_the_wire() -> None:
+    message = envelope_codec.read_message(named(body=write_data(bytes(1000))))
+    size = len(envelope_codec.park(message, "orders").data)
+    assert not envelope_codec.exceeds(message, "orders", size)
+    assert envelope_codec.exceeds(message, "orders", size - 1)
+
+
+# -- A batch that encodes once is, byte for byte, what the SDK makes of the same messages.
+
+
+def several() -> list[Sendable]:
+    first = ServiceBusMessage(b"x" * 300, message_id="1", session_id="s", application_properties={"a": 1, "b": "two"})
+    return [
+        first,
+        AmqpAnnotatedMessage(data_body=[b"y"], properties={"message_id": "2"}),
+        ServiceBusMessage(b"z", message_id="3", partition_key="p"),
+    ]
+
+
+def filled(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
+    for message in several():
+        batch.add_message(message)
+    return batch
+
+
+def test_it_is_what_the_sdk_makes() -> None:
+    ours, theirs = filled(EncodedBatch()), filled(ServiceBusMessageBatch())
+    assert ours._message == theirs._message
+    assert ours.size_in_bytes == theirs.size_in_bytes
+    assert len(ours) == len(theirs) == 3
+    assert ours._amqp_transport is theirs._amqp_transport
+
+
+async def test_one_that_was_made_for_a_sender_is_not_made_once_more() -> None:
+    """The SDK compares whose batch it is."""
+    text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=djE="
+    async with ServiceBusClient.from_connection_string(text) as client:
+        sender = client.get_queue_sender("orders")
+        assert EncodedBatch(sender=sender)._amqp_transport is sender._amqp_transport
+
+
+def test_each_message_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails with an SDK that has changed there: then the batch is right, and slow."""
+    batch = EncodedBatch()
+    count = 0
+    encode = batch._amqp_transport.encode_message
+
+    def counted(message: object) -> object:
+        nonlocal count
+        count += 1
+        return encode(message)
+
+    def never(*_: object) -> None:
+        pytest.fail("encoded once more")
+
+    monkeypatch.setattr(batch._amqp_transport, "encode_message", staticmethod(counted))
+    monkeypatch.setattr(batch._amqp_transport, "add_batch", staticmethod(never))
+    filled(batch)
+    assert count == 3
+
+
+def test_what_does_not_fit_leaves_it_as_it_was() -> None:
+    batch = EncodedBatch(max_size_in_bytes=200)
+    batch.add_message(ServiceBusMessage(b"x"))
+    before = batch.size_in_bytes
+    with pytest.raises(MessageSizeExceededError):
+        batch.add_message(ServiceBusMessage(b"x" * 500))
+    assert (len(batch), batch.size_in_bytes, len(batch._message[5])) == (1, before, 1)
+
+
+def test_where_the_hooks_are_missing_the_sdk_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk_internals, "TRANSPORT_HOOKS", ("not_there",))
+    assert filled(EncodedBatch())._message == filled(ServiceBusMessageBatch())._message

@@ -1,9 +1,12 @@
-"""How a pairing ends: closed, left alone by one of its clients, or crashed (SPEC.md section 9)."""
+"""How a pairing ends, how every wait on the SDK ends, and a credential that never answers (SPEC.md sections 5, 9)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+import threading
+import time
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +14,14 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+import paired_servicebus.sync
+from paired_servicebus import Namespace, pair_namespaces
 from paired_servicebus.core.errors import PairedClientError, PairingClosedError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import InDoubt, Warned
 from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, TaskOwner, Watch, bounded, end_all
+from servicebus_sandbox import AsyncSandboxCredential, SandboxCredential
 
 from .conftest import World, until
 
@@ -206,3 +213,239 @@ async def test_locks_in_hand_are_released(world: World, pump: str) -> None:
     await paired.close()
     (again,) = await world.received("primary/x-servicebus-transfer/0", 1, namespace="secondary")
     assert b"".join(again.body) == b"x"
+
+
+# -- Every wait on the SDK ends in our time, whatever the SDK does with a cancellation -------------------------------
+
+SOON = 0.05
+
+
+async def deaf(times: int) -> str:
+    """Loses so many cancellations, then ends by the next one."""
+    for _ in range(times):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(600)
+    await asyncio.sleep(600)
+    return "ended by itself"
+
+
+async def test_what_ends_in_time_gives_its_result() -> None:
+    assert await bounded(asyncio.sleep(0, "result"), 5, "it") == "result"
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+async def test_what_does_not_end_is_ended_even_when_it_loses_cancellations(times: int) -> None:
+    """Ours ends it 1 s later whatever the SDK does."""
+    async with asyncio.timeout(60):
+        with pytest.raises(TimeoutError, match=r"^the wait did not end within 0\.05 s$"):
+            await bounded(deaf(times), SOON, "the wait")
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_result_that_comes_with_the_deadline_is_a_result() -> None:
+    async def late() -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return "late"
+
+    assert await bounded(late(), SOON, "it") == "late"
+
+
+async def test_somebody_elses_cancellation_is_not_taken_for_a_deadline() -> None:
+    task = asyncio.create_task(bounded(asyncio.sleep(60), 60, "it"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_error_passes_through() -> None:
+    async def broken() -> None:
+        raise OSError("broken")
+
+    with pytest.raises(OSError, match="broken"):
+        await bounded(broken(), 5, "it")
+
+
+async def test_all_are_ended_and_one_that_never_does_is_told() -> None:
+    good, bad = asyncio.create_task(deaf(2)), asyncio.create_task(deaf(12))
+    assert await end_all([good], 10)
+    assert not await end_all([good, bad], 0.6)
+    assert good.cancelled()
+    assert not bad.done()
+    assert await end_all([bad], 10)
+
+
+async def test_a_pairings_tasks_end_though_one_loses_a_cancellation() -> None:
+    tasks = TaskOwner()
+    await tasks.open()
+    started = tasks.start(deaf(2), name="deaf")
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await tasks.close()
+    assert started is not None
+    assert started.done()
+    assert tasks.start(deaf(0), name="too late") is None
+
+
+async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
+    """Faulted = … a task of ours that owned it crashed."""
+
+    async def crash() -> None:
+        raise RuntimeError("a bug")
+
+    tasks = TaskOwner()
+    await tasks.open()
+    tasks.start(crash(), name="crash")
+    async with asyncio.timeout(60):
+        while tasks.failed is None:
+            await asyncio.sleep(0.01)
+    await tasks.close()
+    assert "a bug" in repr(tasks.failed.exceptions)
+
+
+async def watched(watch: Watch, seconds: float, wait: Awaitable[str]) -> str:
+    """`wait`, as a link awaits the SDK."""
+    loop = asyncio.get_running_loop()
+    watch.begin(seconds, "a send", loop, loop.time())
+    error: BaseException | None = None
+    try:
+        return await wait
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        watch.finish(error)
+
+
+@pytest.mark.parametrize("times", [0, 2])
+async def test_one_watch_ends_each_wait_in_its_own_time(times: int) -> None:
+    watch = Watch("orders")
+    assert await watched(watch, 60, asyncio.sleep(0, "in time")) == "in time"
+    async with asyncio.timeout(60):
+        with pytest.raises(TimeoutError, match=r"^a send on orders did not end within 0\.05 s$"):
+            await watched(watch, SOON, deaf(times))  # shorter than what the timer was set for
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    assert await watched(watch, 60, asyncio.sleep(2 * CANCEL_SECONDS, "not told again")) == "not told again"
+    watch.stop()
+
+
+async def test_a_watch_that_was_set_for_a_wait_before_lets_the_next_have_its_time() -> None:
+    watch = Watch("orders")
+    assert await watched(watch, SOON, asyncio.sleep(0, "one")) == "one"
+    assert await watched(watch, 60, asyncio.sleep(2 * SOON, "two")) == "two"
+    watch.stop()
+
+
+async def test_a_watch_takes_nobody_elses_cancellation_for_its_own_and_can_end_before_its_time() -> None:
+    watch = Watch("orders")
+    watch.end_now()  # nobody waits
+    for end, error in ((asyncio.Task.cancel, asyncio.CancelledError), (lambda _: watch.end_now(), TimeoutError)):
+        task = asyncio.create_task(watched(watch, 60, asyncio.sleep(60, "")))
+        await asyncio.sleep(0)
+        end(task)
+        with pytest.raises(error):
+            await task
+    watch.stop()
+
+
+# -- A credential that never answers (SPEC.md section 5): calls end in time, and the other namespace is used ---------
+
+OPTIONS: dict[str, Any] = {
+    "backlog_queue_count": 1,
+    "primary_name": "primary",
+    "send_timeout": 2.0,
+    "failover_interval": 0,
+    "ping_primary_interval": 1.0,
+    "ping_timeout": 1.0,
+}
+LATE = 3.0
+"""Seconds for a busy machine, beyond the deadlines."""
+
+
+class Hanging:
+    """A credential of azure-identity's form, which hangs from when it is told to."""
+
+    def __init__(self, url: str, *, hangs: bool) -> None:
+        self._inner = AsyncSandboxCredential(url, "Data Owner")
+        self.hangs = hangs
+
+    async def get_token(self, *scopes: str, **_: object) -> Any:
+        while self.hangs:
+            await asyncio.sleep(0.05)
+        return await self._inner.get_token(*scopes)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class HangingOnThread:
+    """The same for synchronous clients."""
+
+    def __init__(self, url: str, *, hangs: bool) -> None:
+        self._inner = SandboxCredential(url, "Data Owner")
+        self.hangs = hangs
+
+    def get_token(self, *scopes: str, **_: object) -> Any:
+        while self.hangs:
+            time.sleep(0.05)
+        return self._inner.get_token(*scopes)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def namespaces(world: World, credential: object) -> tuple[Namespace, Namespace]:
+    """Return the primary with the credential, and the secondary with its key."""
+    options = {"connection_verify": str(world.sandbox.ca_file)}
+    address = f"127.0.0.1:{world.sandbox['primary'].amqp_port}"
+    text = world.sandbox["secondary"].connection_string
+    primary = Namespace(address, credential, options, {"use_tls": False})
+    return primary, Namespace.from_connection_string(text, options=options)
+
+
+@pytest.mark.parametrize("kind", [Hanging, HangingOnThread])
+@pytest.mark.parametrize("hangs", [True, False], ids=["from the start", "later"])
+async def test_every_call_ends_in_time_and_an_alarm_names_it(world: World, kind: Any, hangs: bool) -> None:
+    """A credential that answers no request for a token is a timeout of the links that need one: it counts, and an
+    alarm names it."""
+    credential = kind(world.sandbox.control_url, hangs=hangs)
+    try:
+        async with pair_namespaces(*namespaces(world, credential), **OPTIONS) as paired:
+            began = time.monotonic()
+            async with paired.get_queue_sender("orders") as sender:
+                if not hangs:
+                    await sender.send_messages(ServiceBusMessage("warm"))
+                    credential.hangs = True
+                    world.fault("disconnected")()
+                for number in range(5):
+                    await sender.send_messages(ServiceBusMessage(str(number)))
+                assert time.monotonic() - began <= 3 * OPTIONS["send_timeout"] + LATE
+                assert world.parked(1) == 5
+                await until(lambda: any(f"{kind.__name__}, has given no token" in alarm for alarm in paired.alarms()))
+                assert sum(thread.name == "a credential's token" for thread in threading.enumerate()) <= 1
+                credential.hangs = False
+                await until(lambda: not any("no token" in alarm for alarm in paired.alarms()))
+            began = time.monotonic()
+        assert time.monotonic() - began <= LATE
+    finally:
+        credential.hangs = False
+
+
+def test_the_synchronous_client(servicebus_sandbox: Any) -> None:
+    """The same through the synchronous door; a thread that hangs does not hold the program's end."""
+    credential = HangingOnThread(servicebus_sandbox.control_url, hangs=True)
+    world = World(servicebus_sandbox, None)  # type: ignore[arg-type]
+    try:
+        with paired_servicebus.sync.pair_namespaces(*namespaces(world, credential), **OPTIONS) as paired:
+            with paired.get_queue_sender("orders") as sender:
+                began = time.monotonic()
+                sender.send_messages(ServiceBusMessage("x"))
+                assert time.monotonic() - began <= OPTIONS["send_timeout"] + LATE
+            assert all(thread.daemon for thread in threading.enumerate() if thread.name == "a credential's token")
+    finally:
+        credential.hangs = False

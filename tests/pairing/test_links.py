@@ -1,21 +1,46 @@
-"""Links that stand ready: cut while idle, kept open for the backlog, handed over at the failback."""
+"""Links that stand ready, those to the backlog queues over one connection, and the callers who share them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
 
+from paired_servicebus.core import errors
+from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, Warned
+from paired_servicebus.core.model.pairing_events import (
+    Diverted,
+    InDoubt,
+    PingAccepted,
+    QueuePulled,
+    StateChanged,
+    Warned,
+)
+from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, kind_of
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending import backlog_links, sender_link
-from paired_servicebus.pairing.sending.amqp_link import BacklogLink
-from paired_servicebus.pairing.sending.sdk_messages import encoded
+from paired_servicebus.pairing.sending.amqp_link import BacklogLink, ConnectionCutError, sdk_error
+from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
+from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable, batch_key, encoded, id_of
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
-from .backlogs import bodies_in
+from .backlogs import bodies_in, queue_path
 from .conftest import World, until
 from .test_outage import state
 
@@ -169,3 +194,478 @@ async def test_bytes_arrive_whole_over_a_link_of_the_sdk_that_opens_for_them(wor
     await tasks.close()
     assert world.ids_in("orders") == names * 2
     assert bodies_in(world, "orders") == [b"x"] * (2 * count)
+
+
+# -- The links to the backlog queues over one connection of our own: their number, their loss, and their errors ------
+
+
+def standby(world: World) -> list[Any]:
+    """The secondary's connections for links to backlog queues."""
+    return [
+        connection
+        for connection in world.sandbox["secondary"].node.connections
+        if (connection.container_id or "").startswith("standby-")
+    ]
+
+
+def message(body: bytes = b"x", name: str = "1") -> EncodedMessage:
+    return encoded(ServiceBusMessage(body, message_id=name))
+
+
+async def forced(world: World, count: int, **options: Any) -> PairedServiceBusClient:
+    """A pairing whose sends of orders go to open links of `count` backlog queues."""
+    paired = await world.pair(backlog_queue_count=count, enable_syphon=False, **options)
+    await until(lambda: all(queue.link.is_open for queue in paired._standby.queues.values()))
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    return paired
+
+
+async def park(paired: PairedServiceBusClient, name: str, count: int) -> None:
+    async with paired.get_queue_sender("orders") as sender:
+        for number in range(count):
+            await sender.send_messages(ServiceBusMessage(b"x", message_id=f"{name}-{number}"))
+
+
+def parked_ids(world: World, count: int) -> Counter[str]:
+    return Counter(name for index in range(count) for name in world.ids_in(queue_path(index), namespace="secondary"))
+
+
+async def test_ten_backlog_queues_cost_one_connection(world: World) -> None:
+    paired = await forced(world, 10, **PATIENT)
+    await asyncio.gather(*(park(paired, str(number), 3) for number in range(20)))
+    assert sum(parked_ids(world, 10).values()) == 60
+    assert len(world.sandbox["secondary"].node.connections) == len(standby(world)) == 1
+    assert sum(len(connection.links) for connection in standby(world)) >= 10
+
+
+async def test_a_connection_cut_while_all_queues_park_loses_nothing_and_pulls_no_queue(world: World) -> None:
+    """Section 7.1: "A failed send takes that queue out": the connection's end is not the failure of ten queues."""
+    paired = await forced(world, 10, **PATIENT)
+    sends = asyncio.gather(*(park(paired, str(number), 10) for number in range(20)))
+    for share in (40, 120):
+        await until(lambda share=share: len(world.told(Diverted)) >= share)  # type: ignore[misc]
+        for connection in standby(world):
+            connection.abort()
+    await sends
+    found, doubtful = parked_ids(world, 10), Counter(event.message_id for event in world.told(InDoubt))
+    assert set(found) == {f"{name}-{number}" for name in range(20) for number in range(10)}
+    assert all(times - 1 <= doubtful[name] for name, times in found.items())
+    assert doubtful
+    assert not world.told(QueuePulled)
+    assert len(standby(world)) == 1
+
+
+async def test_a_connection_that_dies_unnoticed_is_replaced_by_the_first_late_send(world: World) -> None:
+    paired = await forced(world, 3, send_timeout=1.0)
+    before = standby(world)
+    world.fault("half-open", namespace="secondary")
+    await asyncio.gather(*(park(paired, str(number), 1) for number in range(6)))
+    await until(lambda: all(queue.link.is_open for queue in paired._standby.queues.values()))
+    assert set(parked_ids(world, 3)) == {f"{number}-0" for number in range(6)}
+    await until(lambda: not set(before) & {one for one in standby(world) if one.links})
+
+
+async def test_a_silent_queue_leaves_the_sends_of_the_others_alone(world: World) -> None:
+    """What is in doubt on one queue leaves the sends to other queues alone: a silent connection is replaced, not cut,
+    and each send on it keeps its own time."""
+    paired = await forced(world, 2, send_timeout=1.0)
+    world.fault("half-open", namespace="secondary")
+    links = [paired._standby.queues[index].link for index in range(2)]
+    first, other = (
+        asyncio.create_task(link.send([message(name=str(seconds))], seconds))
+        for link, seconds in zip(links, (1.0, 2.5), strict=True)
+    )
+    with pytest.raises(OperationTimeoutError):
+        await first
+    assert not other.done()
+    assert not any(link.is_open for link in links), "both attach again, over a new connection"
+    with pytest.raises(ConnectionCutError, match="did not answer a send within"):
+        await other
+
+
+async def test_a_time_out_of_less_than_an_attempts_time_replaces_no_connection(world: World) -> None:
+    """A time-out shorter than the attempt's own limit is no silence, and drops no shared connection."""
+    paired = await forced(world, 2, send_timeout=5.0)
+    world.fault("unanswered", namespace="secondary", entity=queue_path(0))
+    links = [paired._standby.queues[index].link for index in range(2)]
+    with pytest.raises(OperationTimeoutError):
+        await links[0].send([message()], 0.2)
+    assert links[1].is_open
+    await links[0].renew(5.0)
+    assert len(standby(world)) == 1
+
+
+async def test_a_link_cut_by_its_queue_leaves_the_other_links_open(world: World) -> None:
+    """Failover and rotation go queue by queue."""
+    paired = await forced(world, 3, **PATIENT)
+    paired._steering.draw = lambda: 0.0  # type: ignore[method-assign] # the first one is picked
+    heal = world.fault("refused", namespace="secondary", entity=queue_path(0))
+    await until(lambda: not paired._standby.queues[0].link.is_open)
+    assert paired._standby.queues[1].link.is_open
+    assert paired._standby.queues[2].link.is_open
+    await park(paired, "a", 2)
+    assert [event.queue for event in world.told(QueuePulled)] == [0]
+    heal()
+    await until(lambda: paired._steering.machine.rotation.holds(0))
+
+
+def kinds(paired: PairedServiceBusClient) -> set[type]:
+    return {type(queue.link) for queue in paired._standby.queues.values()}
+
+
+async def test_a_client_that_cannot_be_read_has_links_of_the_sdk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(_: object) -> Endpoint:
+        raise errors.WireUnavailableError("this client cannot be read")
+
+    monkeypatch.setattr(Endpoint, "of", unreadable)
+    paired = await forced(world, 2, **PATIENT)
+    assert kinds(paired) == {SdkSenderLink}
+    await park(paired, "a", 1)
+    assert world.parked() == 1
+
+
+async def test_a_namespace_that_refuses_our_protocol_has_links_of_the_sdk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise errors.WireUnavailableError("the namespace refuses our protocol", "amqp:not-implemented")
+
+    monkeypatch.setattr(ReconnectingConnection, "sender", refuse)
+    paired = await forced(world, 2, **PATIENT)
+    assert kinds(paired) == {SdkSenderLink}
+    await park(paired, "a", 1)
+    assert world.parked() == 1
+    assert [warned.text for warned in world.told(Warned) if "own connection" in warned.text] == [
+        "each link to a backlog queue opens its own connection: the namespace refuses our protocol"
+    ]
+
+
+@pytest.mark.parametrize(("pump", "kind"), [("sdk", SdkSenderLink), ("auto", BacklogLink)])
+async def test_whoever_asks_for_the_sdk_gets_its_links(world: World, pump: str, kind: type) -> None:
+    paired = await world.pair(pump=pump, **PATIENT)
+    assert kinds(paired) == {kind}
+
+
+@pytest.mark.parametrize("condition", [None, "x:unknown", *KIND_BY_CONDITION])
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.WireError,
+        errors.WireAuthenticationError,
+        errors.WireConnectionError,
+        errors.WireLinkError,
+        errors.WireOutcomeError,
+        errors.WireTimeoutError,
+    ],
+)
+def test_an_error_of_the_sdk_is_judged_as_that_of_the_wire(
+    error: type[errors.WireError], condition: str | None
+) -> None:
+    """Section 5: the kinds decide, and a caller's own judge sees the SDK's errors."""
+    wire = error("orders failed", condition)
+    raised = sdk_error(wire)
+    assert isinstance(raised, ServiceBusError)
+    assert kind_of(raised) is kind_of(wire)
+    assert "orders failed" in str(raised)
+
+
+async def test_a_message_that_the_sdk_cannot_encode_fails_alone_and_as_before(world: World) -> None:
+    seen: dict[str, str] = {}
+    for pump in ("sdk", "auto"):
+        paired = await forced(world, 1, pump=pump, **PATIENT)
+        async with paired.get_queue_sender("orders") as sender:
+            with pytest.raises(ServiceBusError) as raised:
+                await sender.send_messages(ServiceBusMessage(b"x", application_properties={"a": 2**70}))
+            seen[pump] = f"{type(raised.value).__name__} {kind_of(raised.value)}"
+        assert not world.told(QueuePulled)
+        await paired.close()
+    assert seen["auto"] == seen["sdk"]
+
+
+def test_a_cut_connection_is_a_lost_connection() -> None:
+    assert kind_of(ConnectionCutError()) is kind_of(errors.WireConnectionError(""))
+
+
+async def test_a_message_larger_than_the_queue_accepts_is_refused_before_it_is_sent(world: World) -> None:
+    paired = await forced(world, 1, **PATIENT)
+    link = paired._standby.queues[0].link
+    with pytest.raises(MessageSizeExceededError):
+        await link.send([message(b"x" * (link.limit() + 1))], 5.0)
+    assert link.is_open
+
+
+# -- Callers who share a link to a backlog queue: batches, outcomes of their own, and nobody's end is another's ------
+
+SOON = 60.0
+
+
+class Link:
+    """A link that takes what it is given once it is let; `judge` may refuse it."""
+
+    def __init__(self) -> None:
+        self.path = "backlog/0"
+        self.limit = 256 * 1024
+        self.sent: list[list[str]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.judge: Callable[[list[str]], BaseException | None] = lambda ids: None
+        self.timeouts: list[float] = []
+
+    def batch(self) -> EncodedBatch:
+        return EncodedBatch(self.limit)
+
+    async def send(self, messages: Any, timeout: float) -> None:
+        singles = messages._messages if isinstance(messages, ServiceBusMessageBatch) else messages
+        ids = [id_of(single) for single in singles]
+        self.timeouts.append(timeout)
+        self.sent.append(ids)
+        await self.open.wait()
+        refusal = self.judge(ids)
+        if refusal is not None:
+            raise refusal
+
+    @property
+    def batches(self) -> list[int]:
+        return [len(ids) for ids in self.sent]
+
+
+class Shared:
+    """A coalescer over such a link."""
+
+    def __init__(self) -> None:
+        self.link = Link()
+        self.tasks = TaskOwner()
+        self.said: list[str] = []
+        self.accepted: list[str] = []
+        self.coalescer = Coalescer(self.link, self.tasks, self.said.append)  # type: ignore[arg-type]
+
+    def caller(self, *ids: str, timeout: float = SOON, body: bytes = b"x") -> asyncio.Task[int]:
+        messages = [ServiceBusMessage(body, message_id=name) for name in ids]
+        return asyncio.create_task(self.send(messages, timeout))
+
+    async def send(self, messages: list[Any], timeout: float = SOON) -> int:
+        parcel = PendingSend(messages, self._on_accepted)
+        try:
+            await self.coalescer.send(parcel, timeout)
+        except BaseException as error:
+            error.add_note(f"accepted {parcel.accepted}")
+            raise
+        return parcel.accepted
+
+    def _on_accepted(self, messages: Any) -> None:
+        self.accepted += [id_of(message) for message in messages]
+
+    async def in_the_way(self) -> asyncio.Task[int]:
+        """A first send that is under way until the link is opened."""
+        self.link.open.clear()
+        first = self.caller("first")
+        await until(lambda: self.link.sent)
+        return first
+
+
+@pytest.fixture
+async def shared() -> AsyncIterator[Shared]:
+    one = Shared()
+    await one.tasks.open()
+    yield one
+    await one.tasks.close()
+
+
+def outcomes(results: list[Any]) -> list[str]:
+    return [type(result).__name__ if isinstance(result, BaseException) else "ok" for result in results]
+
+
+async def test_what_waits_while_a_send_is_under_way_goes_together_in_the_next_one(shared: Shared) -> None:
+    """One send in flight per SDK sender."""
+    first = await shared.in_the_way()
+    others = [shared.caller(f"{caller}") for caller in range(16)]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, *others)
+    assert shared.link.batches == [1, 16]
+
+
+async def test_a_lone_message_goes_as_it_is_and_not_as_a_batch(shared: Shared) -> None:
+    await shared.caller("a")
+    await shared.caller("b")
+    assert shared.link.batches == [1, 1]
+
+
+async def test_a_callers_messages_keep_their_order_over_as_many_batches_as_it_takes(shared: Shared) -> None:
+    shared.link.limit = 1000
+    names = [str(number) for number in range(50)]
+    assert await shared.caller(*names, body=b"x" * 100) == 50
+    assert [name for batch in shared.link.sent for name in batch] == names
+    assert max(shared.link.batches) < 10
+    assert shared.accepted == names
+
+
+async def test_a_message_larger_than_a_batch_may_be_goes_alone(shared: Shared) -> None:
+    shared.link.limit = 1000
+    first = await shared.in_the_way()
+    large, small = shared.caller("large", body=b"x" * 2000), shared.caller("small")
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, large, small)
+    assert shared.link.sent == [["first"], ["large"], ["small"]]
+
+
+async def test_one_callers_cancellation_never_cancels_the_others(shared: Shared) -> None:
+    first = await shared.in_the_way()
+    leaves, stays = shared.caller("leaves"), shared.caller("stays")
+    await asyncio.sleep(0)
+    first.cancel()
+    leaves.cancel()
+    await asyncio.gather(first, leaves, return_exceptions=True)
+    shared.link.open.set()
+    assert await stays == 1
+    assert shared.link.sent == [["first"], ["stays"]]
+    assert shared.accepted == ["first", "stays"]  # the receipt of what was under way is written all the same
+
+
+async def test_one_callers_timeout_never_ends_the_others_send(shared: Shared) -> None:
+    first = await shared.in_the_way()
+    shared.link.judge = lambda ids: None
+    short, long = shared.caller("short", timeout=0.01), shared.caller("long", timeout=60)
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, short, long)
+    assert shared.link.sent[1] == ["short", "long"]
+    assert shared.link.timeouts[1] > 50
+
+
+async def test_a_refused_batch_is_sent_one_by_one_and_only_the_culprit_fails(shared: Shared) -> None:
+    shared.link.judge = lambda ids: ValueError("bad") if "bad" in ids else None
+    first = await shared.in_the_way()
+    callers = [shared.caller(name) for name in ("a", "bad", "b")]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    found = await asyncio.gather(first, *callers, return_exceptions=True)
+    assert outcomes(found) == ["ok", "ok", "ValueError", "ok"]
+    assert shared.link.sent[1:] == [["a", "bad", "b"], ["a"], ["bad"], ["b"]]
+    assert not shared.coalescer.one_by_one
+    assert shared.said == []
+
+
+async def test_what_comes_after_the_culprit_in_the_same_call_is_not_sent(shared: Shared) -> None:
+    """The caller still owns the message."""
+    shared.link.judge = lambda ids: ValueError("bad") if "bad" in ids else None
+    with pytest.raises(ValueError, match="bad") as refused:
+        await shared.caller("a", "bad", "c")
+    assert refused.value.__notes__ == ["accepted 1"]
+    assert shared.accepted == ["a"]
+
+
+async def test_a_batch_that_is_too_large_for_the_queue_is_halved_and_only_the_culprit_fails(shared: Shared) -> None:
+    def judge(ids: list[str]) -> BaseException | None:
+        return MessageSizeExceededError() if len(ids) > 4 or "large" in ids else None
+
+    shared.link.judge = judge
+    first = await shared.in_the_way()
+    callers = [shared.caller(str(number)) for number in range(9)] + [shared.caller("large")]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    found = await asyncio.gather(first, *callers, return_exceptions=True)
+    assert outcomes(found) == ["ok"] * 10 + ["MessageSizeExceededError"]
+    assert sorted(shared.accepted) == sorted(["first", *(str(number) for number in range(9))])
+
+
+async def test_a_queue_that_refuses_mixed_batches_gets_singles_from_then_on_and_it_is_said_once(shared: Shared) -> None:
+    """Partitioned entities refuse batches that mix session or partition keys, duplicate-detecting ones message ids."""
+    refusal = ServiceBusError("Service Bus has encountered an error. Error condition: amqp:not-allowed.")
+    shared.link.judge = lambda ids: refusal if len(ids) > 1 else None
+    for _ in range(2):
+        first = await shared.in_the_way()
+        callers = [shared.caller(name) for name in ("a", "b", "c")]
+        await asyncio.sleep(0)
+        shared.link.open.set()
+        assert await asyncio.gather(first, *callers) == [1, 1, 1, 1]
+    assert [size for size in shared.link.batches if size > 1] == [3]
+    assert shared.said == ["backlog/0 refuses batches of unlike messages (bad argument): it gets them one by one"]
+
+
+@pytest.mark.parametrize("error", [ServiceBusConnectionError(), ServiceBusServerBusyError(), TimeoutError()])
+async def test_a_failure_of_the_queue_is_the_outcome_of_all_who_were_in_it(shared: Shared, error: Exception) -> None:
+    first = await shared.in_the_way()
+    callers = [shared.caller("a"), shared.caller("b")]
+    await asyncio.sleep(0)
+    shared.link.judge = lambda ids: error if "a" in ids else None
+    shared.link.open.set()
+    found = await asyncio.gather(first, *callers, return_exceptions=True)
+    assert outcomes(found) == ["ok", type(error).__name__, type(error).__name__]
+    assert shared.link.batches == [1, 2]
+
+
+async def test_a_message_that_cannot_be_encoded_fails_alone(shared: Shared) -> None:
+    first = await shared.in_the_way()
+    odd: Sendable = AmqpAnnotatedMessage(data_body=b"", application_properties={"n": object()})
+    wrong = asyncio.create_task(shared.send([odd]))
+    right = shared.caller("right")
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    found = await asyncio.gather(first, wrong, right, return_exceptions=True)
+    assert (outcomes(found)[0], outcomes(found)[2]) == ("ok", "ok")
+    assert isinstance(found[1], Exception)
+
+
+async def test_who_waits_when_the_pairing_ends_is_told_and_what_was_under_way_is_in_doubt(shared: Shared) -> None:
+    """Sends in hand finish or raise."""
+    first = await shared.in_the_way()
+    waiting = shared.caller("waiting")
+    await asyncio.sleep(0)
+    await shared.tasks.close()
+    found = await asyncio.gather(first, waiting, return_exceptions=True)
+    assert [(type(error), error.in_doubt) for error in found if isinstance(error, PairingClosedError)] == [
+        (PairingClosedError, True),
+        (PairingClosedError, False),
+    ]
+    with pytest.raises(PairingClosedError):
+        await shared.caller("late")
+
+
+async def test_only_messages_of_one_session_and_partition_key_travel_together(shared: Shared) -> None:
+    shared.coalescer = Coalescer(shared.link, shared.tasks, shared.said.append, batch_key=batch_key)  # type: ignore[arg-type]
+    first = await shared.in_the_way()
+    sessions = [
+        ServiceBusMessage(b"x", message_id=f"{session}{number}", session_id=session)
+        for number in range(2)
+        for session in "ab"
+    ]
+    keys = [
+        ServiceBusMessage(b"x", message_id=f"{key}{number}", partition_key=key) for number in range(2) for key in "cd"
+    ]
+    sends = [asyncio.create_task(shared.send([message])) for message in (*sessions, *keys)]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, *sends)
+    assert shared.link.sent == [["first"], ["a0", "a1"], ["b0", "b1"], ["c0", "c1"], ["d0", "d1"]]
+
+
+async def test_callers_who_are_answered_together_go_together_again(shared: Shared) -> None:
+    async def caller(name: str) -> None:
+        for number in range(3):
+            await shared.send([ServiceBusMessage(b"x", message_id=f"{name}{number}")])
+
+    first = await shared.in_the_way()
+    callers = [asyncio.create_task(caller(name)) for name in "abcd"]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, *callers)
+    assert shared.link.batches == [1, 4, 4, 4]
+    assert not shared.coalescer.is_busy
+
+
+async def test_a_caller_is_told_how_far_its_messages_came_before_one_that_cannot_be_encoded(shared: Shared) -> None:
+    """Nothing is delivered that its caller was told is refused."""
+    first = await shared.in_the_way()
+    good = ServiceBusMessage(b"x", message_id="good")
+    bad = AmqpAnnotatedMessage(data_body=b"", application_properties={"n": object()})
+    sending = asyncio.create_task(shared.send([good, bad]))
+    right = [shared.caller("right"), shared.caller("also")]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    found = await asyncio.gather(first, sending, *right, return_exceptions=True)
+    assert isinstance(found[1], Exception)
+    assert found[1].__notes__ == ["accepted 1"]
+    assert shared.accepted == ["first", "good", "right", "also"]

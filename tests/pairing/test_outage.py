@@ -1,15 +1,17 @@
-"""Sending through an outage, over real AMQP with the real SDK (SPEC.md sections 5 to 8)."""
+"""Sending through an outage, over real AMQP with the real SDK, and each failure mode (SPEC.md sections 5 to 8, 10)."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -20,20 +22,35 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from paired_servicebus.core.errors import BacklogUnavailableError
+from paired_servicebus.core.errors import (
+    BacklogUnavailableError,
+    PairedClientError,
+    PairingClosedError,
+    ReservedPropertyError,
+)
 from paired_servicebus.core.model.entity_state import DIVERTING, State
-from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored, SendFailed, StateChanged
+from paired_servicebus.core.model.pairing_events import (
+    Diverted,
+    Moved,
+    QueuePulled,
+    QueueRestored,
+    SendFailed,
+    StateChanged,
+)
+from paired_servicebus.core.model.snapshot import EntityView, SyphonStatus
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from paired_servicebus.pairing.envelope_codec import park
+from paired_servicebus.pairing.management.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.management_port import Depth
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, encoded, rough_size, size_of, too_large
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.broker_errors import QuotaExceeded
 from servicebus_sandbox.broker.entity_settings import EntityStatus
-from servicebus_sandbox.faults import FaultTerms
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import parked, put, queue_path
-from .conftest import IMPATIENT, World, until
+from .conftest import IMPATIENT, World, until, world
 
 BRIEF = {"send_timeout": 1.0}
 """An attempt that is not answered ends soon."""
@@ -311,3 +328,324 @@ async def test_a_message_that_would_not_survive_failover_is_counted_while_health
         await sender.send_messages(large)
         await sender.send_messages(ServiceBusMessage(b"x" * 1000))
     assert [view.too_large for view in paired.entity_views()] == [1]
+
+
+# -- Every failure mode of SPEC.md section 10 over real namespaces: mode -> what still works -------------------------
+
+UNANSWERED = ("black-holed", "unanswered")
+"""Faults that answer nothing: a call ends by its time."""
+
+
+@dataclass
+class Trouble:
+    """A pairing in the middle of a failure mode, after one message went to orders while all was well."""
+
+    world: World
+    paired: PairedServiceBusClient
+    orders: PairedSender
+    heal: Callable[[], None]
+
+
+Works = Callable[[Trouble], Awaitable[None]]
+
+
+@asynccontextmanager
+async def trouble(
+    world: World, kind: str, *, namespace: str = "primary", entity: str | None = None, **terms: Any
+) -> AsyncIterator[Trouble]:
+    paired = await world.pair(failover_interval=0, **(IMPATIENT if kind in UNANSWERED else {}))
+    async with paired.get_queue_sender("orders") as orders:
+        await orders.send_messages(ServiceBusMessage(b"before"), timeout=60)
+        yield Trouble(world, paired, orders, fault(world, kind, namespace=namespace, entity=entity, **terms))
+
+
+def fault(
+    world: World, kind: str, *, namespace: str = "primary", entity: str | None = None, **terms: Any
+) -> Callable[[], None]:
+    """Switch a fault on that goes as far as its terms say; what switches it off."""
+    board = world.sandbox[namespace].node.faults
+    begun = board.add(kind, entity=entity, terms=FaultTerms(**terms))
+    return lambda: board.remove(begun.id)
+
+
+# -- what still works ----------------------------------------------------------------------------------------------
+
+
+async def sending_through_the_backlog(it: Trouble) -> None:
+    await send_until_accepted(it.orders, ServiceBusMessage(b"during", message_id="during"))
+    assert [event.message_id for event in it.world.told(Diverted)] == ["during"]
+    assert state(it.paired, "orders") is State.FAILED_OVER
+
+
+async def receiving(it: Trouble) -> None:
+    async with it.paired.get_queue_receiver("orders") as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await receiver.complete_message(message)
+
+
+async def management(it: Trouble) -> None:
+    async with it.world.admin("primary") as admin:
+        assert (await admin.get_queue("orders")).name == "orders"
+
+
+async def the_console(it: Trouble) -> None:
+    """What screens and commands ask of a pairing answers at once, whatever the namespaces do."""
+    it.paired.pin("orders", by="kim", why="drill")
+    assert state(it.paired, "orders") is State.PINNED
+    it.paired.release("orders", by="kim")
+    assert it.paired.queue_views()
+    assert it.paired.syphon_view()
+
+
+async def everything_on_the_secondary(it: Trouble) -> None:
+    await sending_through_the_backlog(it)
+    assert it.world.parked() == 1
+    async with it.world.admin("secondary") as admin:
+        assert (await admin.get_queue_runtime_properties(queue_path(0))).name == queue_path(0)
+    assert (await it.paired.inspect()).queues[0].refusal == ""
+
+
+# -- unable to send ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("works", [sending_through_the_backlog, receiving, management, the_console])
+@pytest.mark.parametrize("kind", ["unanswered", "disabled", "full"])
+async def test_unable_to_send_to_an_entity(world: World, kind: str, works: Works) -> None:
+    """unable to send (an entity: timeouts, disabled, full): sending through the backlog; receiving; management; the
+    console."""
+    async with trouble(world, kind, entity="orders", operations=frozenset({Operation.SEND})) as it:
+        await works(it)
+        assert not world.told(QueuePulled)
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "black-holed"])
+async def test_unable_to_send_to_a_namespace(world: World, kind: str) -> None:
+    """a namespace: refused, reset, black-holed: sending through the backlog; the console. unable to contact the primary
+    at all: everything on the secondary."""
+    async with trouble(world, kind) as it:
+        await everything_on_the_secondary(it)
+        await the_console(it)
+        assert not world.told(QueuePulled)
+
+
+async def test_a_node_takes_several_entities_at_once(world: World) -> None:
+    """a node: several entities at once, then slow."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as orders, paired.get_topic_sender("audit") as audit:
+        for sender in (orders, audit):
+            await sender.send_messages(ServiceBusMessage(b"before"))
+        board = world.sandbox["primary"].node.faults
+        board.add(
+            "node-restart", entities=["orders", "audit"], terms=FaultTerms(duration_s=2.0, slow_s=1.0, delay_s=0.1)
+        )
+        for sender in (orders, audit):
+            await send_until_accepted(sender, ServiceBusMessage(b"during"))
+        assert {event.entity for event in world.told(Diverted)} == {"orders", "audit"}
+        await until(lambda: {view.state for view in paired.entity_views()} == {State.HEALTHY})
+
+
+class Unmanageable(AtomAdmin):
+    """Management over HTTPS that refuses to tell any more, while messaging goes on."""
+
+    down: frozenset[str] = frozenset()
+
+    async def depth(self, path: str) -> Depth:
+        if path in self.down:
+            raise HttpResponseError("the management of this namespace is not available")
+        return await super().depth(path)
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        found = await super().depths(prefix, pages=pages)
+        return {path: depth for path, depth in found.items() if path not in self.down}
+
+
+# -- the others ----------------------------------------------------------------------------------------------------
+
+
+async def test_unable_to_receive(world: World) -> None:
+    """unable to receive: sending ("can still receive orders but cannot process them"); parked messages stay."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    async with paired.get_queue_sender("orders") as orders:
+        await orders.send_messages(ServiceBusMessage(b"before"))
+        for namespace in ("primary", "secondary"):
+            fault(world, "detached", namespace=namespace, operations=frozenset({Operation.RECEIVE}))
+        put(world, [parked("orders", "stays")])
+        await orders.send_messages(ServiceBusMessage(b"during"))
+        assert world.depth("orders") == 2
+        assert state(paired, "orders") is State.HEALTHY
+    assert not world.told(Moved)
+    assert world.parked(1) == 1
+
+
+async def test_unable_to_manage(world: World) -> None:
+    """unable to manage: sending, pinging, syphon on queues known; depth shown stale."""
+    admin = Unmanageable(world.admin("secondary"))
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=2, failover_interval=0, secondary_admin=admin)
+    await until(lambda: all(queue.depth is not None for queue in paired.queue_views()))
+    read_at = paired.queue_views()[0].read_at
+    admin.down = frozenset({queue_path(0)})
+    async with paired.get_queue_sender("orders") as orders:
+        await orders.send_messages(ServiceBusMessage(b"before"))
+        heal = world.fault("disabled", entity="orders")
+        await send_until_accepted(orders, ServiceBusMessage(b"during"))
+        heal()
+        await until(lambda: state(paired, "orders") is State.HEALTHY)
+        await until(lambda: world.told(Moved))
+    await paired._poller.read()
+    assert paired.queue_views()[0].read_at == read_at
+    assert paired.queue_views()[1].read_at > read_at  # that one queue can be read is no news of the other
+    assert any(text.startswith("the depth of the backlog cannot be read") for text in paired.alarms())
+
+
+async def test_the_secondary_as_well(world: World) -> None:
+    """the secondary as well: an honest error to the caller at once; the console; recovery with no restart."""
+    async with trouble(world, "refused") as it:
+        heal = world.fault("refused", namespace="secondary")
+        with pytest.raises(BacklogUnavailableError, match="You still own it"):
+            await it.orders.send_messages(ServiceBusMessage(b"during"))
+        await the_console(it)
+        heal()
+        await until(lambda: all(queue.in_rotation for queue in it.paired.queue_views()))
+        await it.orders.send_messages(ServiceBusMessage(b"after"))
+        assert world.parked() == 1
+        it.heal()
+        await until(lambda: state(it.paired, "orders") is State.HEALTHY)
+
+
+async def test_throttling(world: World) -> None:
+    """throttling: sends after waiting; no failover."""
+    async with trouble(world, "busy", entity="orders") as it:
+        with pytest.raises(ServiceBusServerBusyError):
+            await it.orders.send_messages(ServiceBusMessage(b"during"), timeout=1)
+        assert state(it.paired, "orders") is State.HEALTHY
+        assert not world.told(Diverted)
+        it.heal()
+        await it.orders.send_messages(ServiceBusMessage(b"after"), timeout=15)  # waits out the rest of the ten seconds
+        assert world.depth("orders") == 2
+
+
+async def test_accepted_but_late(world: World) -> None:
+    """accepted but late by up to 15 min: nobody takes "empty" for "drained"."""
+    paired = await world.pair(enable_syphon=True, failover_interval=0)
+    fault(world, "late", namespace="secondary", delay_s=60.0)
+    async with paired.get_queue_sender("orders") as orders:
+        heal = world.fault("refused", entity="orders")
+        await send_until_accepted(orders, ServiceBusMessage(b"during"))
+        heal()
+        await until(lambda: state(paired, "orders") is State.HEALTHY)
+    view = paired.syphon_view()
+    assert view.moved == 0
+    assert view.status is SyphonStatus.WAITING, "the engine knows what it parked"
+    assert not any(word in view.text for word in ("drained", "empty", "done"))
+    assert paired.entity_views()[0].diverted == 1
+
+
+async def test_one_backlog_queue(world: World) -> None:
+    """one backlog queue: the others."""
+    async with trouble(world, "refused", entity="orders") as it:
+        world.fault("full", namespace="secondary", entity=queue_path(0))
+        for number in range(6):
+            await send_until_accepted(it.orders, ServiceBusMessage(b"during", message_id=str(number)))
+        assert {event.queue for event in world.told(Diverted)} == {1}
+        assert {event.queue for event in world.told(QueuePulled)} <= {0}
+
+
+# -- Calls that end in an error at their caller are counted, said and explained --------------------------------------
+
+__all__ = ["world"]
+
+
+def view(paired: PairedServiceBusClient, path: str = "orders") -> EntityView:
+    return next(one for one in paired.entity_views() if one.path == path)
+
+
+async def test_both_namespaces_down_is_nowhere_with_an_alarm_and_over_again(world: World) -> None:
+    """Calls that end in an error at the caller are counted as such."""
+    paired = await world.pair(failover_interval=0, backlog_queue_count=2)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        before = view(paired)
+        assert (before.refused, before.refused_since, before.first_failure_at) == (0, None, None)
+        heal = [world.fault("refused"), world.fault("refused", namespace="secondary")]
+        for number in (1, 2):
+            with pytest.raises(BacklogUnavailableError) as raised:
+                await sender.send_messages([ServiceBusMessage(b"x")] * number)
+        found = view(paired)
+        assert (found.route, found.refused, found.refusals) == ("nowhere", 3, (("no backlog queue took it", 3),))
+        assert found.refused_per_second > 0
+        assert found.refused_since is not None
+        assert found.first_failure_at == pytest.approx(found.since, abs=0.5)
+        (alarm,) = [one for one in paired.alarms() if one.startswith("sends are refused: ")]
+        assert "(no backlog queue took it) -> " in alarm
+        assert raised.value.__notes__[0].startswith("paired namespaces: ")
+        assert "orders is failed over" in raised.value.__notes__[0]
+        for each in heal:
+            each()
+        await until(lambda: view(paired).state is State.HEALTHY)
+        await sender.send_messages(ServiceBusMessage(b"after"))
+    after = view(paired)
+    assert (after.route, after.refused, after.refused_since, after.first_failure_at) == ("primary", 3, None, None)
+
+
+async def test_a_right_that_is_missing_is_counted_with_its_reason_though_nothing_fails_over(world: World) -> None:
+    paired = await world.pair()
+    heal = world.fault("unauthorized", entity="orders")
+    sender = paired.get_queue_sender("orders")
+    with pytest.raises((ServiceBusAuthenticationError, ServiceBusAuthorizationError)):
+        await sender.send_messages(ServiceBusMessage(b"x"))
+    found = view(paired)
+    assert (found.state, found.route, found.refused) == (State.UNKNOWN, "primary", 1)
+    assert found.refusals[0][0] in ("not authorized", "not authenticated")
+    assert found.refused_since is not None
+    heal()
+    await sender.send_messages(ServiceBusMessage(b"y"))
+    assert view(paired).refused_since is None
+
+
+async def test_schedules_and_calls_after_the_end_are_counted_and_mistakes_of_the_application_are_not(
+    world: World,
+) -> None:
+    paired = await world.pair(hold_until_failover=False)
+    sender = paired.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage(b"before"))
+    reserved = ServiceBusMessage(b"x", application_properties={"x-ms-path": "a"})
+    for mistake, error in (
+        (sender.send_messages(reserved), ReservedPropertyError),
+        (sender.send_messages(ServiceBusMessage(b"x"), timeout=-1), ValueError),
+    ):
+        with pytest.raises(error):
+            await mistake
+    assert view(paired).refused == 0
+    world.fault("refused", entity="orders")
+    with pytest.raises(ServiceBusError):
+        await sender.schedule_messages([ServiceBusMessage(b"x")] * 2, datetime.now(UTC) + timedelta(days=1))
+    assert view(paired).refused == 2
+    await paired.close()
+    with pytest.raises((PairingClosedError, PairedClientError)):
+        await sender.send_messages(ServiceBusMessage(b"x"))
+    found = view(paired)
+    assert found.refused == 3
+    assert dict(found.refusals)["the pairing is closed"] == 1
+
+
+async def test_a_call_that_its_caller_cancels_is_not_refused(world: World) -> None:
+    paired = await world.pair(send_timeout=5.0)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        world.fault("unanswered", entity="orders")
+        call = asyncio.create_task(sender.send_messages(ServiceBusMessage(b"x")))
+        await until(lambda: world.depth("orders") == 2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert view(paired).refused == 0
+
+
+async def test_a_misspelt_queue_is_named_by_its_error(world: World) -> None:
+    """The SDK calls it an authentication error."""
+    paired = await world.pair()
+    with pytest.raises(ServiceBusAuthenticationError) as raised:
+        await paired.get_queue_sender("ordres").send_messages(ServiceBusMessage(b"x"))
+    (note,) = raised.value.__notes__
+    assert note.startswith("paired namespaces: the latest attempt ended with entity not found; ordres is suspect: ")
+    assert view(paired, "ordres").refusals == (("entity not found", 1),)

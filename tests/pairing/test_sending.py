@@ -8,32 +8,47 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
-from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
     BacklogUnavailableError,
+    EnvelopeError,
+    ImpossibleMessageError,
     PairingClosedError,
     ReservedPropertyError,
     ScheduledInBacklogError,
 )
 from paired_servicebus.core.failover.send_router import PRIMARY
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_events import Diverted, Event, InDoubt
+from paired_servicebus.core.model.envelope import EnvelopeProperties
+from paired_servicebus.core.model.pairing_events import Diverted, Event, InDoubt, QueuePulled
 from paired_servicebus.core.model.verdict import Judgement, Verdict, judge
+from paired_servicebus.core.pump.dead_letter_rules import time_left
 from paired_servicebus.pairing import (
     PairedSender,
     PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,
+    envelope_codec,
     pair_namespaces,
 )
 from paired_servicebus.pairing.paired_receiver import PairedReceiver
 from paired_servicebus.pairing.runtime.deadlines import end_all
+from paired_servicebus.pairing.sending import sdk_messages
 from paired_servicebus.pairing.sending.sdk_messages import ping
+from paired_servicebus.pairing.sending.send_driver import REPEAT_NOTE
+from servicebus_amqp.encoding.message_sections import (
+    Header,
+    Sections,
+    write_application_properties,
+    write_data,
+    write_header,
+)
+from servicebus_sandbox.broker.broker_errors import Unprocessable
 
-from .backlogs import lying_in
+from .backlogs import lying_in, queue_path
 from .conftest import IMPATIENT, PATIENCE, World, until
 from .test_outage import state
 
@@ -451,3 +466,306 @@ async def test_what_was_scheduled_into_the_backlog_is_scheduled_at_its_destinati
     async with world.client("primary") as client, client.get_queue_receiver("orders") as receiver:
         (peeked,) = await receiver.peek_messages(1)
     assert peeked.scheduled_enqueue_time_utc == when
+
+
+# -- What is sent again after an error keeps its identity (SPEC.md section 7.3), and a cancelled send sends no more
+
+SHORT = {"send_timeout": 1.0, "failover_interval": 60.0}
+
+
+async def batch_of(sender: Any, *messages: Any) -> Any:
+    batch = await sender.create_message_batch()
+    for message in messages:
+        batch.add_message(message)
+    return batch
+
+
+@pytest.mark.parametrize("kind", ["message", "annotated", "list", "batch", "batch of a mapping"])
+async def test_an_object_that_was_sent_keeps_its_id(world: World, kind: str) -> None:
+    """The id given to a message stays with the object that was sent: message, annotated message, batch."""
+    paired = await world.pair(**SHORT)
+    async with paired.get_queue_sender("orders") as sender:
+        given_: Any = {
+            "message": ServiceBusMessage("x"),
+            "annotated": AmqpAnnotatedMessage(data_body=b"x"),
+            "list": [ServiceBusMessage("x")],
+            "batch": await batch_of(sender, ServiceBusMessage("x")),
+            "batch of a mapping": await batch_of(sender, {"body": "x"}),
+        }[kind]
+        heal = world.fault("unanswered", entity="orders")
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - any failure of the send
+            await sender.send_messages(given_)
+        heal()
+        assert REPEAT_NOTE not in raised.value.__notes__
+        await sender.send_messages(given_)
+    first, second = world.ids_in("orders")
+    assert first == second
+
+
+@pytest.mark.parametrize("kind", ["mapping", "list", "iterator"])
+async def test_the_error_of_a_mapping_holds_what_to_send_again(world: World, kind: str) -> None:
+    """A mapping carries none: the error's note says that a repeat is a new message, and `error.messages` holds what to
+    send again."""
+    paired = await world.pair(**SHORT)
+    async with paired.get_queue_sender("orders") as sender:
+        given_: Any = {"mapping": {"body": "x"}, "list": [{"body": "x"}], "iterator": iter([{"body": "x"}])}[kind]
+        heal = world.fault("unanswered", entity="orders")
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - any failure of the send
+            await sender.send_messages(given_)
+        heal()
+        assert REPEAT_NOTE in raised.value.__notes__
+        await sender.send_messages(raised.value.messages)  # type: ignore[attr-defined]
+    first, second = world.ids_in("orders")
+    assert first == second
+
+
+async def test_callers_that_sent_together_have_errors_of_their_own(world: World) -> None:
+    paired = await world.pair(**SHORT)
+    async with paired.get_queue_sender("orders") as sender:
+        world.fault("unanswered", entity="orders")
+        sends = [sender.send_messages(ServiceBusMessage("x", message_id=str(number))) for number in range(6)]
+        errors: list[Any] = await asyncio.gather(*sends, return_exceptions=True)
+    assert [[message.message_id for message in error.messages] for error in errors] == [[str(n)] for n in range(6)]
+    assert len({id(error) for error in errors}) == 6
+
+
+@pytest.mark.parametrize("route", ["primary", "backlog", pytest.param("held", marks=pytest.mark.slow), "again"])
+async def test_a_send_cancelled_at_any_await_leaves_no_task_and_sends_nothing_later(world: World, route: str) -> None:
+    """No task is left, and nothing is sent after the cancel is confirmed, unless the journal says that it is in
+    doubt."""
+    paired = await world.pair(send_timeout=20.0, failover_interval=60.0, hold_until_failover=route == "held")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("warm"))
+        if route == "backlog":
+            paired.force("orders", by="kim")
+        for turns in range(0, 48, 2):
+            heal = world.fault("refused", entity="orders") if route in ("held", "again") else lambda: None
+            sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x", message_id=str(turns))))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.wait([sending])
+            heal()
+            assert not any(map(_is_a_sends, asyncio.all_tasks()))
+            if sending.cancelled() and str(turns) not in _journalled(world):
+                assert str(turns) not in _arrived(world), "not even later, as the last check sees"
+    cancelled = {str(turns) for turns in range(0, 48, 2)} - _arrived(world)
+    await paired.close()
+    assert not cancelled & _arrived(world)
+
+
+def _arrived(world: World) -> set[str]:
+    parked = [world.ids_in(queue_path(index), namespace="secondary") for index in range(2)]
+    return {*world.ids_in("orders"), *parked[0], *parked[1]}
+
+
+def _journalled(world: World) -> set[str]:
+    """Return the messages that the journal has as in doubt, or as parked before the cancel."""
+    return {event.message_id for kind in (InDoubt, Diverted) for event in world.told(kind)}
+
+
+def _is_a_sends(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task is a part of a send: the call itself, or one that waits for its outcome."""
+    name = getattr(task.get_coro(), "__qualname__", "")
+    return not task.done() and name.startswith(("SendDriver", "PairedSender", "SdkSenderLink.send", "Coalescer.send"))
+
+
+# -- A message object that changes after the call: what is sent is the message as it was at the call (SPEC.md section 7)
+# The SDK encodes at the send call, and a batch when a message is added.
+
+HELD = {"hold_until_failover": True, "failover_interval": 3.0, "send_timeout": 30.0}
+
+
+def message(kind: str) -> Any:
+    if kind == "annotated":
+        properties = AmqpMessageProperties(message_id="first", subject="first")
+        return AmqpAnnotatedMessage(data_body=b"first", properties=properties, application_properties={"a": "first"})
+    return ServiceBusMessage("first", message_id="first", subject="first", application_properties={"a": "first"})
+
+
+def change(message: Any) -> None:
+    """Change all that the object lets its owner change."""
+    message.application_properties["a"] = "changed"
+    message.application_properties["b"] = "added"
+    named = message.properties if isinstance(message, AmqpAnnotatedMessage) else message
+    named.message_id = named.subject = "changed"
+
+
+async def payload_of(sender: PairedSender, kind: str, single: Any) -> Any:
+    if kind == "list":
+        return [single]
+    if kind == "batch":
+        batch = await sender.create_message_batch()
+        batch.add_message(single)
+        return batch
+    return single
+
+
+async def find(world: World, name: str) -> ServiceBusReceivedMessage:
+    """Return the message of this id, at the primary or in the backlog."""
+    backlog = [f"primary/x-servicebus-transfer/{index}" for index in range(2)]
+    for namespace, path in (("primary", "orders"), *(("secondary", path) for path in backlog)):
+        if name in world.ids_in(path, namespace=namespace):
+            async with world.client(namespace) as client, client.get_queue_receiver(path) as receiver:
+                return next(one for one in await receiver.peek_messages(10) if one.message_id == name)
+    raise AssertionError(f"no message {name}")
+
+
+@pytest.mark.parametrize("is_diverted", [False, True], ids=["held, then sent", "diverted"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["the failing send itself", "a send while suspect"])
+@pytest.mark.parametrize("kind", ["single", "annotated", "list", "batch"])
+async def test_what_is_sent_is_the_message_at_the_call(
+    world: World, kind: str, is_first: bool, is_diverted: bool
+) -> None:
+    """Section 7.3: what is sent, at any try, is the message as it was at the call; in a batch, as it was when it was
+    added."""
+    paired = await world.pair(**HELD)
+
+    def is_suspect() -> bool:
+        return any(view.state is State.SUSPECT for view in paired.entity_views())
+
+    async with paired.get_queue_sender("orders") as sender:
+        heal = world.fault("full", entity="orders")
+        sends = []
+        if not is_first:
+            sends.append(asyncio.create_task(sender.send_messages(ServiceBusMessage("other"))))
+            await until(is_suspect)
+        single = message(kind)
+        sends.append(asyncio.create_task(sender.send_messages(await payload_of(sender, kind, single))))
+        await until(is_suspect)
+        await asyncio.sleep(0)  # the second call is under way
+        change(single)
+        if not is_diverted:
+            heal()
+        await asyncio.gather(*sends)
+    found = await find(world, "first")
+    assert (found.subject, found.application_properties[b"a"]) == ("first", b"first")
+    assert b"b" not in found.application_properties
+
+
+# -- Messages that no namespace accepts: their own error, which counts for nothing (SPEC.md section 5) ---------------
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "no time to live": {"time_to_live": timedelta(0)},
+    "a fraction of a second, which the SDK cuts": {"time_to_live": timedelta(milliseconds=500)},
+    "a long text": {"application_properties": {"trace": "x" * 40_000}},
+    "a long text of wide characters": {"application_properties": {"trace": "ü" * 20_000}},
+    "long bytes": {"application_properties": {b"trace": b"x" * 40_000}},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [(kind, 2) for kind in IMPOSSIBLE] + [pytest.param(kind, 20, marks=pytest.mark.long) for kind in IMPOSSIBLE],
+)
+async def test_an_impossible_message_is_its_callers_error(world: World, kind: str, times: int) -> None:
+    """Where a time to live of 0 or less or a property above 32 KB explains it, the error is the message's: it raises at
+    the caller and counts for nothing."""
+    paired = await world.pair(failover_interval=0.0)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("possible"))
+        for _ in range(times):
+            with pytest.raises(ServiceBusError) as raised:
+                await sender.send_messages(ServiceBusMessage("x", **IMPOSSIBLE[kind]))
+    assert any("time to live is 0" in note or "'trace' has 40,000 bytes" in note for note in raised.value.__notes__)
+    assert state(paired, "orders") is State.HEALTHY
+    assert world.parked() == 0
+
+
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+async def test_it_is_never_parked_and_pulls_no_queue(world: World, kind: str) -> None:
+    paired = await world.pair(backlog_queue_count=2)
+    paired.watch("orders")
+    paired.force("orders", by="ada")
+    async with paired.get_queue_sender("orders") as sender:
+        for _ in range(20):
+            with pytest.raises(ImpossibleMessageError, match="cannot be delivered"):
+                await sender.send_messages(ServiceBusMessage("x", **IMPOSSIBLE[kind]))
+        await sender.send_messages(ServiceBusMessage("possible"))
+    assert world.parked() == 1
+    assert all(view.in_rotation for view in paired.queue_views())
+
+
+async def test_callers_beside_it_are_not_harmed(world: World) -> None:
+    paired = await world.pair(backlog_queue_count=2)
+    paired.watch("orders")
+    paired.force("orders", by="ada")
+    async with paired.get_queue_sender("orders") as sender:
+        sends = [ServiceBusMessage(str(number)) for number in range(20)]
+        bad = [ServiceBusMessage("x", time_to_live=timedelta(0)) for _ in range(5)]
+        ended = await asyncio.gather(*map(sender.send_messages, [*sends, *bad]), return_exceptions=True)
+    assert [type(one) for one in ended] == [type(None)] * 20 + [ImpossibleMessageError] * 5
+    assert world.parked() == 20
+    assert all(view.in_rotation for view in paired.queue_views())
+
+
+@pytest.mark.parametrize(
+    ("sections", "fault"),
+    [
+        (Sections(write_header(Header(ttl=0)), body=write_data(b"x")), "its time to live is 0"),
+        (Sections(write_header(Header(ttl=1)), body=write_data(b"x")), ""),
+        (
+            Sections(application_properties=write_application_properties({"p": "x" * 40_000}), body=write_data(b"x")),
+            "its property 'p' has 40,005 bytes",
+        ),
+        (
+            Sections(application_properties=write_application_properties({"p": "x" * 20_000, "q": "x" * 20_000})),
+            "",
+        ),
+    ],
+)
+def test_encoded_messages_are_judged_alike(sections: Sections, fault: str) -> None:
+    found = envelope_codec.fault_of(envelope_codec.read_message(sections.join()))
+    assert found.startswith(fault) if fault else not found
+
+
+def test_a_possible_message_has_no_fault() -> None:
+    message = ServiceBusMessage("x", time_to_live=timedelta(seconds=1), application_properties={"n": 5, "t": "x"})
+    assert sdk_messages.fault_of(message) == ""
+
+
+@pytest.mark.parametrize("elapsed", [False, True])
+def test_a_parked_message_without_a_time_to_live_is_dead_lettered(elapsed: bool) -> None:
+    """The destination would answer it as if it had failed itself, for ever."""
+    with pytest.raises(EnvelopeError, match="its time to live is 0"):
+        time_left(EnvelopeProperties(path="orders", time_to_live=timedelta(0)), parked_at=0.0, now=1.0, elapsed=elapsed)
+
+
+def refuse_all(world: World, *indices: int) -> None:
+    """Let backlog queues answer every message with an internal error."""
+
+    def refuse(*messages: object, **options: object) -> None:
+        raise Unprocessable
+
+    namespace = world.sandbox["secondary"].node.namespace
+    for index in indices:
+        namespace.send_target(queue_path(index)).intake.send = refuse
+
+
+async def forced(world: World) -> Any:
+    paired = await world.pair(backlog_queue_count=3)
+    paired.watch("orders")
+    paired.force("orders", by="ada")
+    return paired
+
+
+async def test_two_queues_that_answer_alike_stay_in_the_rotation(world: World) -> None:
+    """Diverted, a second equal answer from another queue is the message's and takes no queue out of the rotation."""
+    paired = await forced(world)
+    refuse_all(world, 0, 1, 2)
+    async with paired.get_queue_sender("orders") as sender:
+        with pytest.raises(ServiceBusError) as raised:
+            await sender.send_messages(ServiceBusMessage("x"))
+    assert any("two backlog queues answered it alike" in note for note in raised.value.__notes__)
+    assert all(view.in_rotation for view in paired.queue_views())
+
+
+async def test_one_queue_that_fails_while_another_accepts_leaves_the_rotation(world: World) -> None:
+    """Any other counts as before."""
+    paired = await forced(world)
+    refuse_all(world, 0)
+    async with paired.get_queue_sender("orders") as sender:
+        sender._memory.queue = 0
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert [event.queue for event in world.events if isinstance(event, QueuePulled)] == [0]
+    assert sum(world.depth(queue_path(index), namespace="secondary") for index in range(3)) == 1

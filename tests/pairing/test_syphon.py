@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.management import QueueProperties
 
 from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
@@ -23,6 +25,7 @@ from paired_servicebus.core.model.pairing_events import (
     DestinationHealed,
     Moved,
     PingAccepted,
+    Warned,
 )
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
@@ -40,7 +43,7 @@ from paired_servicebus.pairing.syphon.amqp_delivery import PORTION, AmqpDelivery
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
 from paired_servicebus.pairing.syphon.syphon import Syphon
 from servicebus_amqp import ACCEPTED
-from servicebus_amqp.encoding.message_sections import read_map
+from servicebus_amqp.encoding.message_sections import read_header, read_map, read_properties
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
@@ -90,30 +93,13 @@ async def test_sessions_survive_the_backlog(world: World) -> None:
     assert [message.session_id for message in found] == ["amsterdam"]
 
 
-async def test_a_message_without_a_destination_is_dead_lettered_with_a_reason_that_says_which(world: World) -> None:
-    """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
-    paired = await world.pair(enable_syphon=True)
-    async with world.client("secondary") as client:
-        async with client.get_queue_sender("primary/x-servicebus-transfer/0") as sender:
-            good = ServiceBusMessage(b"good", application_properties={"x-ms-path": "orders"})
-            bad = ServiceBusMessage(b"bad", application_properties={"x-ms-path": 7})
-            await sender.send_messages([ServiceBusMessage(b"no path"), bad, good])
-        await until(lambda: len(world.told(DeadLettered)) == 2 and world.told(Moved))
-        async with client.get_queue_receiver("primary/x-servicebus-transfer/0", sub_queue="deadletter") as receiver:
-            dead = await receiver.receive_messages(2, max_wait_time=5)
-    said = sorted(str(message.dead_letter_error_description) for message in dead)
-    assert "'x-ms-path' is missing" in said[0] + said[1]
-    assert "it must be a string" in said[0] + said[1]
-    assert paired.syphon_view().dead_lettered == 2
-
-
 STRANGE_PATHS = ("orders/$management", "$cbs", "/orders/", "amqps://evil.example/orders", "x" * 30_000)
 
 
 async def test_a_path_that_no_entity_has_is_dead_lettered_and_never_attached_to(world: World) -> None:
     """A message from a backlog queue is a stranger's until its path has been judged [...]; else dead-lettered with the
     reason."""
-    await world.pair(enable_syphon=True)
+    paired = await world.pair(enable_syphon=True)
     put(
         world, [*(parked(path, f"bad-{number}") for number, path in enumerate(STRANGE_PATHS)), parked("orders", "good")]
     )
@@ -122,6 +108,7 @@ async def test_a_path_that_no_entity_has_is_dead_lettered_and_never_attached_to(
     assert [reason_of(stored) for stored in dead] == [
         f"the application property 'x-ms-path' {path_fault(path)}: it names no destination" for path in STRANGE_PATHS
     ]
+    assert paired.syphon_view().dead_lettered == len(STRANGE_PATHS)
 
 
 async def test_an_owner_may_limit_the_destinations(world: World) -> None:
@@ -131,37 +118,6 @@ async def test_an_owner_may_limit_the_destinations(world: World) -> None:
     await until(lambda: world.ids_in("orders") == ["ours"] and world.told(DeadLettered))
     (dead,) = lying_in(world, f"{queue_path()}/$DeadLetterQueue", namespace="secondary")
     assert "audit is not among the destinations" in reason_of(dead)
-
-
-async def test_a_failed_destination_does_not_delay_the_others(world: World) -> None:
-    """One failed destination must not delay the others' messages; its messages are set aside."""
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
-    paired.watch("orders")
-    paired.force("orders", by="kim")
-    async with world.to_backlog() as sender:
-        for path in ("orders", "orders", "audit"):
-            await sender.send_messages(
-                ServiceBusMessage(path, message_id=path, application_properties={"x-ms-path": path})
-            )
-    await until(lambda: [event.entity for event in world.told(Moved)] == ["audit"])
-    assert world.depth("orders") == 0
-    paired.release("orders", by="kim")
-    if state(paired, "orders") is State.FAILED_OVER:  # no ping was accepted yet
-        paired.release("orders", by="kim")
-    await until(lambda: len(world.told(Moved)) == 3)
-    assert world.depth("orders") == 2
-
-
-async def test_a_paused_syphon_moves_nothing(world: World) -> None:
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
-    paired.pause_syphon(by="kim")
-    await until(lambda: paired.queue_views()[0].pump_text == "paused")
-    async with world.to_backlog() as sender:
-        await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
-    assert world.parked(1) == 1
-    paired.resume_syphon(by="kim")
-    await until(lambda: world.depth("orders") == 1)
-    await until(lambda: world.parked(1) == 0)
 
 
 async def test_elapsed_restores_what_is_left_of_the_time_to_live_and_dead_letters_what_is_used_up(world: World) -> None:
@@ -677,3 +633,173 @@ async def test_a_turn_that_comes_together_with_a_cancellation_goes_to_the_next()
         await first
     await passes()
     assert had == ["second"]
+
+
+# -- The syphon's pace with either kind of pump: a rate the owner set, and what "server busy" does to it -------------
+
+
+async def test_no_more_than_the_rate_is_moved_whatever_queues_it_comes_from(world: World) -> None:
+    """One limit for the engine, and all that is parked arrives nevertheless."""
+    rate, count = 40, 120
+    await world.pair(enable_syphon=True, backlog_queue_count=2, syphon_rate=rate)
+    for index in range(2):
+        put(world, [parked("orders", f"{index}-{number}") for number in range(count // 2)], path=queue_path(index))
+    await until(lambda: len(world.told(Moved)) == count)
+    times = [event.at for event in world.told(Moved)]
+    granted_twice = 2 * rate  # each of two queues may have been given the same burst
+    for number, at in enumerate(times):
+        assert number <= rate * (at - times[0] + 1) + granted_twice
+    assert world.depth("orders") == count
+
+
+async def test_a_throttled_destination_slows_the_whole_syphon_down_and_it_says_so(world: World) -> None:
+    world.sandbox["primary"].node.namespace.create_queue("well")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("well", str(number)) for number in range(300)])
+    await until(lambda: world.depth("well") == 300)
+    world.fault("busy", entity="orders")
+    put(world, [parked("orders", "no"), *(parked("well", str(number)) for number in range(300, 400))])
+    await until(lambda: world.told(Warned))
+    warned = world.told(Warned)[0]
+    assert warned.about == "syphon"
+    assert warned.text.startswith("orders is throttled: the limit is ")
+    await until(lambda: world.depth("well") == 400)
+    assert "since the primary throttles" in paired.syphon_view().text
+    assert len(world.told(Warned)) == 1
+
+
+# -- What the retired .NET client left in a backlog: its queues are used, its messages delivered (SPEC.md 4 and 7) ---
+# The bytes are written out here, constructor by constructor, in the encodings a .NET writer chooses (the smallest), so
+# that neither our own writer nor the SDK's decides what is read.
+
+TICKS_A_SECOND = 10_000_000
+MIDNIGHT = datetime(2031, 5, 6, tzinfo=UTC)
+
+
+# -- AMQP, by hand -------------------------------------------------------------------------------------------------
+
+
+def string(text: str) -> bytes:
+    """str8."""
+    data = text.encode()
+    return b"\xa1" + bytes([len(data)]) + data
+
+
+def symbol(text: str) -> bytes:
+    """sym8."""
+    return b"\xa3" + bytes([len(text)]) + text.encode()
+
+
+def long(value: int) -> bytes:
+    """The eight bytes of a long."""
+    return b"\x81" + struct.pack(">q", value)
+
+
+def timespan(seconds: float) -> bytes:
+    """A described long: com.microsoft:timespan, 100 ns ticks."""
+    return b"\x00" + symbol("com.microsoft:timespan") + long(int(seconds * TICKS_A_SECOND))
+
+
+def timestamp(moment: datetime) -> bytes:
+    """Milliseconds since the epoch."""
+    return b"\x83" + struct.pack(">q", int(moment.timestamp() * 1000))
+
+
+def section(code: int, content: bytes) -> bytes:
+    """A described section: its code is a smallulong."""
+    return b"\x00\x53" + bytes([code]) + content
+
+
+def map8(*pairs: tuple[bytes, bytes]) -> bytes:
+    content = b"".join(key + value for key, value in pairs)
+    return b"\xc1" + bytes([len(content) + 1, 2 * len(pairs)]) + content
+
+
+def left_behind(message_id: str, envelope: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """A message as the retired client parked it: header, properties, application properties, data."""
+    durable = b"\xc0\x02\x01\x41"  # a list of one: true
+    identity = string(message_id)
+    properties = b"\xc0" + bytes([len(identity) + 1, 1]) + identity
+    body = b"\xa0\x05" + b"order"
+    return (
+        section(0x70, durable)
+        + section(0x73, properties)
+        + section(0x74, map8((string("colour"), string("red")), *envelope))
+        + section(0x75, body)
+    )
+
+
+# -- what becomes of them ------------------------------------------------------------------------------------------
+
+
+async def test_a_message_of_the_retired_client_is_delivered_with_its_own_properties(world: World) -> None:
+    """Backlog messages of the retired client are readable: timespan = described type com.microsoft:timespan, long,
+    100 ns ticks."""
+    envelope = (
+        (string("x-ms-path"), string("payments")),
+        (string("x-ms-sessionid"), string("amsterdam")),
+        (string("x-ms-timetolive"), timespan(90)),
+    )
+    put_first = await _queues_of_the_retired_client(world)
+    put(world, [left_behind("m-1", envelope)], path=put_first)
+    await world.pair(enable_syphon=True)
+    await until(lambda: world.told(Moved))
+    (stored,) = lying_in(world, "payments")
+    arrived = sections(stored)
+    found = read_properties(arrived.properties)
+    assert (found.message_id, found.group_id) == ("m-1", "amsterdam")
+    assert read_header(arrived.header).ttl == 90_000
+    assert read_map(arrived.application_properties) == {"colour": "red"}
+    assert arrived.body == section(0x75, b"\xa0\x05order")
+
+
+async def test_a_scheduled_message_of_the_retired_client_keeps_its_time(world: World) -> None:
+    """scheduled_enqueue_time_utc is kept as x-ms-scheduledenqueuetimeutc (timestamp)."""
+    envelope = (
+        (string("x-ms-path"), string("orders")),
+        (string("x-ms-scheduledenqueuetimeutc"), timestamp(MIDNIGHT)),
+    )
+    put_first = await _queues_of_the_retired_client(world)
+    put(world, [left_behind("m-2", envelope)], path=put_first)
+    await world.pair(enable_syphon=True)
+    await until(lambda: world.told(Moved))
+    assert world.depth("orders") == 0, "it is not due yet"
+    counts = world.sandbox["primary"].node.namespace.queue("orders").counts()
+    assert counts.scheduled == 1
+
+
+async def test_a_time_without_end_is_no_time_to_live(world: World) -> None:
+    """TimeSpan.MaxValue, which the retired client wrote for a message without a time to live."""
+    longest = b"\x00" + symbol("com.microsoft:timespan") + long(2**63 - 1)
+    envelope = ((string("x-ms-path"), string("orders")), (string("x-ms-timetolive"), longest))
+    put_first = await _queues_of_the_retired_client(world)
+    put(world, [left_behind("m-3", envelope)], path=put_first)
+    await world.pair(enable_syphon=True)
+    await until(lambda: world.told(Moved))
+    assert not world.told(DeadLettered)
+    (stored,) = lying_in(world, "orders")
+    assert read_header(sections(stored).header).ttl in (None, 2**32 - 1)
+
+
+async def test_queues_that_the_retired_client_made_are_found_and_used_as_they_are(world: World) -> None:
+    """List the queues under that prefix first; create only those missing; a queue that exists with other settings is
+    used as it is."""
+    await _queues_of_the_retired_client(world, others=3)
+    paired = await world.pair(backlog_queue_count=2)
+    assert paired.backlog_queue_count == 2
+    async with world.admin("secondary") as admin:
+        names = [queue.name async for queue in admin.list_queues()]
+        kept = await admin.get_queue(queue_path(0))
+    assert sorted(names) == [queue_path(index) for index in range(3)]
+    assert kept.max_delivery_count == 7
+
+
+async def _queues_of_the_retired_client(world: World, *, others: int = 1) -> str:
+    """Queues under the prefix, with a setting that tells whose they are; the first one's path."""
+    async with world.admin("secondary") as admin:
+        for index in range(others):
+            made: QueueProperties = await admin.create_queue(
+                queue_path(index), max_delivery_count=7, lock_duration=timedelta(minutes=1)
+            )
+            assert made.name == f"primary/x-servicebus-transfer/{index}"
+    return queue_path(0)

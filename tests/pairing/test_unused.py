@@ -1,22 +1,51 @@
-"""Unused backlog queues: what is listed, and that nothing is deleted without proof (SPEC.md section 4.3)."""
+"""Backlog queues that are unused, missing or deleted: nothing is deleted without proof (SPEC.md section 4.3)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from azure.core.exceptions import ServiceRequestError
+from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage
-from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireLinkError
-from paired_servicebus.pairing.management.management_port import Depth, QueueStatus
+from paired_servicebus.core.errors import BacklogUnavailableError, CleanUpError, IllegalEventError, WireLinkError
+from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead, Warned
+from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.engine.commands.guard import CommandContext, StandingOrder, StandingOrders
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.management_port import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    Depth,
+    Management,
+    QueueStatus,
+    QueueWanted,
+)
+from paired_servicebus.pairing.monitoring import unused_queues
 from paired_servicebus.pairing.monitoring import unused_queues as module
+from paired_servicebus.pairing.sending.paired_sender import PairedSender
+from paired_servicebus.pairing.syphon import redrive
+from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
+from servicebus_sandbox import Behavior, NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.message import MessageState
+from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 
-from .backlogs import parked, put, queue_path
-from .conftest import World, until
+from .backlogs import lying_in, parked, put, queue_path
+from .conftest import PATIENCE, World, until
 
 SPARE = queue_path(7)
 
@@ -25,6 +54,8 @@ SPARE = queue_path(7)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.01)
     monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(redrive, "QUIET", 0.5)
 
 
 async def paired_beside(world: World, *paths: str, **options: Any) -> Any:
@@ -334,3 +365,385 @@ async def test_a_queue_that_permits_neither_stays_and_says_why(world: World, mon
     with pytest.raises(CleanUpError, match=told):
         await paired.clean_up(SPARE)
     assert await status_of(world, SPARE) == QueueStatus.ACTIVE
+
+
+# -- Clean-up in random worlds: what is empty is deleted, what is not stays, whatever a closed queue permits ---------
+
+DEAD = "/$DeadLetterQueue"
+PLACES = ("active", "locked", "deferred", "dead-lettered", "late", "late and dead-lettered")
+"""Where a message is; a late one arrives when the queue was looked into and is about to be closed."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """One queue of a world. lies: its counts are zeros, as those of a throttled namespace."""
+
+    places: tuple[str, ...]
+    lies: bool
+
+    @classmethod
+    def draw(cls, random: Random) -> Content:
+        places = tuple(random.choice(PLACES) for _ in range(random.choice((0, 0, 1, 2))))
+        return cls(places, random.random() < 0.7)
+
+
+def fill(world: World, path: str, places: tuple[str, ...], deliveries: int) -> None:
+    node = world.sandbox["secondary"].node
+    for place in places:
+        dead = place.endswith("dead-lettered")
+        queue = node.namespace.message_queue(path + DEAD * dead)
+        number = queue.put(read_message(parked("orders", place)), node.clock())
+        (stored,) = queue.peek(number, 1)
+        stored.delivery_count = deliveries
+        if place in ("locked", "deferred"):
+            token = receive(queue, node.clock())
+            if place == "deferred":
+                queue.defer(token)
+    node.wake()
+
+
+def receive(queue: MessageQueue, now: float) -> bytes:
+    """Lock the next message."""
+    got: list[Any] = []
+    consumer = Consumer(got.append, lambda error: None)
+    queue.attach(consumer)
+    queue.grant(consumer, 1)
+    queue.dispatch(now)
+    queue.detach(consumer)
+    return got[0].lock_token  # type: ignore[no-any-return]
+
+
+@asynccontextmanager
+async def worlds(*, peeks: bool) -> AsyncIterator[tuple[World, Any]]:
+    secondary = NamespaceSpec("secondary", behaves=Behavior(peek_when_send_disabled=peeks))
+    specs = [NamespaceSpec("primary", [QueueSpec("orders")]), secondary]
+    async with Sandbox.start(specs) as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        yield world, await world.pair(quiet_period=1.0, backlog_queue_count=1)
+
+
+async def clean_up(world: World, paired: Any, index: int, content: Content, patch: pytest.MonkeyPatch) -> None:
+    """Clean one queue up, and check what is left of it."""
+    path, namespace = queue_path(index), world.sandbox["secondary"].node.namespace
+    namespace.create_queue(path)
+    early = tuple(place for place in content.places if not place.startswith("late"))
+    fill(world, path, early, deliveries=index % 3)
+    queue = namespace.queue(path)
+    for part in (queue.messages, queue.dead_letters):
+        part.accessed_at -= 3600
+    queue.intake.last_send_at -= 3600
+    queue.created_at = queue.updated_at = queue.created_at - 3600
+    unused = paired._unused
+    close, depth = unused._set, unused._admin.depth
+
+    late = tuple(place for place in content.places if place.startswith("late"))
+    filled = len(early)
+
+    async def closing(path: str, status: Any) -> None:
+        nonlocal filled
+        if str(status) == "SendDisabled":
+            fill(world, path, late, index % 3)
+            filled += len(late)
+        await close(path, status)
+
+    async def zeros(path: str) -> Depth:
+        return Depth(messages=0, dead_lettered=0, size_bytes=0, last_active=1.0)
+
+    with patch.context() as during:
+        during.setattr(unused, "_set", closing)
+        during.setattr(unused._admin, "depth", zeros if content.lies else depth)
+        if content.places:
+            with pytest.raises(CleanUpError, match="stays"):
+                await paired.clean_up(path)
+        else:
+            assert "was deleted" in await paired.clean_up(path)
+    exists = path in [one.path for one in namespace.queues()]
+    assert exists is bool(content.places), content
+    if exists:
+        found = [*queue.messages.peek(0, 10), *queue.dead_letters.peek(0, 10)]
+        assert len(found) == filled
+        assert {stored.delivery_count for stored in found} == {index % 3}, content
+        namespace.delete(path)
+
+
+async def in_worlds(count: int, *, part: int = 0, peeks: bool, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unused_queues, "SETTLE_SECONDS", 0.0)
+    patch.setattr(unused_queues, "RECEIVE_SECONDS", 0.01)
+    random = Random(f"{peeks} {count} {part}")
+    async with worlds(peeks=peeks) as (world, paired):
+        for index in range(1, count + 1):
+            await clean_up(world, paired, index, Content.draw(random), patch)
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("peeks", [False, True])
+async def test_what_is_empty_is_deleted_and_what_is_not_stays(peeks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clean-up proves emptiness by what works: counts twice, and peek, else receive and release."""
+    await in_worlds(5, peeks=peeks, patch=monkeypatch)
+
+
+@pytest.mark.parametrize("peeks", [False, True])
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.long if part else pytest.mark.slow) for part in range(10)]
+)
+async def test_the_same_in_two_hundred_worlds(part: int, peeks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delivery count unchanged."""
+    await in_worlds(10, part=part, peeks=peeks, patch=monkeypatch)
+
+
+# -- Backlog queues whose indices have a gap, since one could not be created: every part means the index in the path
+
+GAPPED = (0, 2, 3)
+"""Of four queues that were asked for: the creation of /1 failed."""
+
+
+def refusing(admin: ServiceBusAdministrationClient, path: str) -> Management:
+    """The client's port, which cannot create the queue at `path`."""
+    port = management_of(admin)
+    create = port.create_queue
+
+    async def failing(name: str, wanted: QueueWanted) -> None:
+        if name == path:
+            raise ServiceRequestError("no route")
+        await create(name, wanted)
+
+    port.create_queue = failing  # type: ignore[method-assign] # for this test
+    return port
+
+
+async def gapped(world: World, **options: Any) -> PairedServiceBusClient:
+    admin = refusing(world.admin("secondary"), queue_path(1))
+    chosen = {"backlog_queue_count": 4, "secondary_admin": admin, "quiet_period": 1.0} | options
+    return await world.pair(**chosen)
+
+
+def is_there(world: World, path: str) -> bool:
+    return path in [one.path for one in world.sandbox["secondary"].node.namespace.queues()]
+
+
+async def test_a_queue_in_use_behind_a_gap_is_neither_listed_as_unused_nor_deleted(world: World) -> None:
+    """Section 4.3: "an integer index that no known engine uses (its real indices, not their number: creation may leave
+    gaps)"."""
+    paired = await gapped(world)
+    put(world, [parked("orders", str(number)) for number in range(5)], path=queue_path(3))
+    await paired._unused.look()
+    assert paired.unused_view().trouble == ""
+    assert paired.unused_view().queues == ()
+    for namespace_is_empty in (False, True):
+        if namespace_is_empty:
+            await world.received(queue_path(3), 5, namespace="secondary")
+        quiet(world, queue_path(3))
+        with pytest.raises(IllegalEventError, match="/3 is in use"):
+            await paired.clean_up(queue_path(3))
+    assert is_there(world, queue_path(3))
+
+
+async def test_the_queue_of_the_gap_is_unused_once_it_exists(world: World) -> None:
+    paired = await gapped(world)
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
+    await paired._unused.look()
+    assert [(one.index, one.path) for one in paired.unused_view().queues] == [(1, queue_path(1))]
+
+
+async def test_views_readings_and_receipts_name_the_index_in_the_path(world: World) -> None:
+    paired = await gapped(world, enable_syphon=True)
+    assert (paired.backlog_queue_count, paired.backlog_queue_indices) == (3, GAPPED)
+    assert [(one.index, one.path) for one in paired.queue_views()] == [(index, queue_path(index)) for index in GAPPED]
+    await until(lambda: {event.queue for event in world.told(QueueRead)} == set(GAPPED))
+    evidence = await paired.inspect()
+    assert [queue.path for queue in evidence.queues] == [queue_path(index) for index in GAPPED]
+
+    for index in GAPPED:
+        put(world, [parked("orders", f"from-{index}")], path=queue_path(index))
+    await until(lambda: len(world.told(Moved)) == len(GAPPED))
+    assert {(event.message_id, event.queue) for event in world.told(Moved)} == {
+        (f"from-{index}", index) for index in GAPPED
+    }
+
+
+async def disabled(messages: object, timeout: float) -> None:
+    raise MessagingEntityDisabledError
+
+
+async def test_a_send_is_recorded_with_the_queue_that_has_it_and_a_failure_pulls_that_queue(world: World) -> None:
+    paired = await gapped(world)
+    paired._steering.draw = lambda: 0.0  # type: ignore[method-assign] # the first queue in the rotation is picked
+    for index in (0, 2):
+        paired._standby.queues[index].link.send = disabled  # type: ignore[method-assign] # the SDK takes a second
+    async with paired.get_queue_sender("orders") as sender:
+        paired.force("orders", by="ada")
+        await sender.send_messages(ServiceBusMessage(b"x"))
+    assert world.depth(queue_path(3), namespace="secondary") == 1
+    assert [event.queue for event in world.told(Diverted)] == [3]
+    assert [event.queue for event in world.told(QueuePulled)] == [0, 2]
+    pulled = [one.path for one in paired.queue_views() if not one.in_rotation]
+    assert pulled == [queue_path(0), queue_path(2)]
+
+
+async def test_a_pause_of_one_queue_is_of_the_one_with_that_index(world: World) -> None:
+    paired = await gapped(world, enable_syphon=True)
+    assert "backlog queue 2 is paused" in paired.pause_syphon(by="ada", queue=2)
+    for index in (2, 3):
+        put(world, [parked("orders", f"from-{index}")], path=queue_path(index))
+    await until(lambda: world.ids_in("orders") == ["from-3"])
+    assert world.depth(queue_path(2), namespace="secondary") == 1
+    with pytest.raises(IllegalEventError, match="uses no backlog queue 1; it uses 0, 2, 3"):
+        paired.pause_syphon(by="ada", queue=1)
+
+
+async def test_a_re_drive_is_of_the_queue_with_that_index(world: World) -> None:
+    paired = await gapped(world, enable_syphon=True, undeliverable_after=0, syphon_retry_interval=1)
+    put(world, [parked("later", "m1")], path=queue_path(3))
+    await until(lambda: [event.queue for event in world.told(DeadLettered)] == [3])
+    await until(lambda: len(lying_in(world, queue_path(3) + DEAD_LETTERS, namespace="secondary")) == 1)
+    world.sandbox["primary"].node.namespace.create_queue("later")
+    assert queue_path(3) in await paired.redrive(3)
+    await until(lambda: world.ids_in("later") == ["m1"])
+    with pytest.raises(IllegalEventError, match="uses no backlog queue 1; it uses 0, 2, 3"):
+        await paired.redrive(1)
+
+
+async def test_what_is_stranded_in_the_gap_is_moved_as_index_1(world: World) -> None:
+    paired = await gapped(world, enable_syphon=True)
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
+    put(world, [parked("orders", "m1")], path=queue_path(1))
+    assert f"1 messages of {queue_path(1)} were moved" in await paired.move_stranded(queue_path(1))
+    assert [event.queue for event in world.told(Moved)] == [1]
+    with pytest.raises(IllegalEventError, match="/3 is in use"):
+        await paired.move_stranded(queue_path(3))
+
+
+async def test_a_standing_order_is_for_the_index_in_the_path_in_the_next_engine_too(
+    world: World, tmp_path: Path
+) -> None:
+    """The engine before had all four queues; this one has a gap."""
+    paired = await gapped(world, enable_syphon=True)
+    standing, reach = StandingOrders(tmp_path), CommandContext(paired, end=lambda _: None)
+    gone, kept = (
+        StandingOrder(action_id="pause-syphon", scope=Scope.QUEUE, target=index, by="ada", at=1.0)
+        for index in ("1", "3")
+    )
+    assert "cannot be taken up: pause-syphon backlog/1" in await standing.take_up(gone, reach)
+    assert "still stands: pause-syphon backlog/3" in await standing.take_up(kept, reach)
+    assert paired.syphon_view().paused_queues == (3,)
+    put(world, [parked("orders", "from-3")], path=queue_path(3))
+    put(world, [parked("orders", "from-2")], path=queue_path(2))
+    await until(lambda: world.ids_in("orders") == ["from-2"])
+    assert world.depth(queue_path(3), namespace="secondary") == 1
+
+
+# -- A backlog queue in use that was deleted: its pump makes it again and goes on, and senders come back to it -------
+
+PUMPS = pytest.mark.parametrize("pump", ["amqp", "sdk"])
+BRISK = {"enable_syphon": True, "syphon_retry_interval": 1.0, "backlog_queue_count": 1, "send_timeout": 2.0}
+
+
+class Counting:
+    """A management that counts the creations after the pairing, and may refuse them."""
+
+    def __init__(self, real: Management) -> None:
+        self._real = real
+        self.refusal: Exception | None = None
+        self.created: list[str] = []
+
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
+        self.created.append(path)
+        if self.refusal is not None:
+            raise self.refusal
+        await self._real.create_queue(path, wanted)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+async def delete(world: World, path: str) -> None:
+    """By the console of another host."""
+    async with world.admin("secondary") as admin:
+        await admin.delete_queue(path)
+
+
+def warnings(world: World) -> list[str]:
+    return [event.text for event in world.told(Warned) if event.about == "backlog queues"]
+
+
+@PUMPS
+async def test_a_pump_makes_its_deleted_queue_again_with_exact_settings_and_goes_on(world: World, pump: str) -> None:
+    """Section 4.2: "create only those missing, with exactly" these settings."""
+    paired = await world.pair(**BRISK, pump=pump)
+    await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
+    await delete(world, queue_path())
+    said = f"{queue_path()} was gone and was made again, with the settings of a new backlog queue"
+    await until(lambda: said in warnings(world))
+    async with world.admin("secondary") as admin:
+        found = await admin.get_queue(queue_path())
+    assert (found.max_size_in_megabytes, found.max_delivery_count, found.lock_duration) == (
+        MAX_SIZE_MB, MAX_DELIVERIES, LOCK,
+    )  # fmt: skip
+    put(world, [parked("orders", "m1")])
+    await until(lambda: world.depth("orders") == 1)
+    await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
+
+
+async def test_senders_come_back_to_a_queue_that_was_made_again_without_a_restart(world: World) -> None:
+    """Section 7.1: "a pulled queue returns after a probe succeeded"."""
+    await world.pair(**BRISK)
+    sending = await world.pair(backlog_queue_count=1, failover_interval=0.0)
+    await sending.stands_ready()
+    sending.watch("orders")
+    sending.force("orders", by="ana")
+    await delete(world, queue_path())
+    await until(lambda: any("made again" in text for text in warnings(world)))
+    async with sending.get_queue_sender("orders") as sender:
+        async with asyncio.timeout(PATIENCE):
+            while not await is_accepted(sender):
+                await sending._steering.change(sending._steering.clock() + 0.2)  # until its queue is back
+    await until(lambda: world.depth(queue_path(), namespace="secondary") + world.depth("orders") == 1)
+
+
+async def is_accepted(sender: PairedSender) -> bool:
+    try:
+        await sender.send_messages(ServiceBusMessage("x"))
+    except BacklogUnavailableError:
+        return False
+    return True
+
+
+@PUMPS
+async def test_without_the_right_it_says_what_to_do_and_asks_once_a_minute(world: World, pump: str) -> None:
+    admin = Counting(management_of(world.admin("secondary")))
+    paired = await world.pair(**BRISK, pump=pump, secondary_admin=admin)
+    await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
+    admin.created.clear()
+    admin.refusal = ClientAuthenticationError("no Manage")
+    await delete(world, queue_path())
+    todo = "give the pairing's credential Manage on the secondary, or make the queue by hand"
+    await until(lambda: paired.queue_views()[0].pump_text.endswith(todo))
+    trouble = [text for text in warnings(world) if "cannot be made again" in text]
+    assert trouble == [f"{queue_path()} is gone and cannot be made again (not authenticated); {todo}"]
+    tries = paired._syphon._remaker  # type: ignore[union-attr]
+    assert await tries.remake(0) == trouble[0]  # type: ignore[union-attr]
+    assert admin.created == [queue_path()]
+
+
+async def test_after_a_minute_it_tries_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_queues, "MIN_RETRY_SECONDS", 0.0)
+    admin = Counting(management_of(world.admin("secondary")))
+    paired = await world.pair(**BRISK, secondary_admin=admin)
+    await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
+    admin.refusal = ClientAuthenticationError("no Manage")
+    await delete(world, queue_path())
+    await until(lambda: "cannot be made again" in paired.queue_views()[0].pump_text)
+    admin.refusal = None
+    await until(lambda: any("made again, with" in text for text in warnings(world)))
+    await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
+
+
+async def test_a_stranded_queue_that_is_gone_is_not_made_again(world: World) -> None:
+    admin = Counting(management_of(world.admin("secondary")))
+    paired = await world.pair(**BRISK, secondary_admin=admin)
+    admin.created.clear()
+    syphon = paired._syphon
+    assert syphon is not None
+    assert syphon._remake(0, queue_path(7)) is not syphon._remake(0, queue_path(0))
+    assert await syphon._remake(7, queue_path(7))() == ""
+    assert admin.created == []

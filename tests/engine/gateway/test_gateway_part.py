@@ -54,6 +54,7 @@ from paired_servicebus.verbs.gateway_check import check_gateway
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultTerms
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
+from tests.approval import Approve
 from tests.core.test_fleet_sentences import snapshot
 from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import TRUST, World, until
@@ -133,25 +134,24 @@ async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(plac
     assert world.ids_in("orders") == ["early"]
 
 
-async def test_an_address_of_another_machine_is_an_alarm_with_a_remedy(places: EnginePaths) -> None:
-    async with part_of(places, address="192.0.2.1") as part:
-        (alarm,) = [one.reason for one in part.troubles]
-        assert re.search(r"192\.0\.2\.1:\d+ .*choose the address in .gateway.", alarm)
-
-
-async def test_unusable_keys_fail_the_start_with_a_remedy(places: EnginePaths, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"keys .*missing.k cannot be read or made: .*name another file"):
+async def test_what_is_in_the_way_of_a_gateway_is_an_alarm_or_an_error_with_a_remedy(
+    places: EnginePaths, tmp_path: Path, approve: Approve
+) -> None:
+    """What is away is an alarm, not an exit status; a file of keys that the owner named is configuration."""
+    with pytest.raises(ConfigurationError) as refused:
         await part_of(places, keys=tmp_path / "missing" / "k").__aenter__()
-
-
-async def test_unusable_keys_of_its_own_are_an_alarm_with_a_remedy(places: EnginePaths) -> None:
-    """What is away is an alarm, not an exit status."""
+    said = [f"error: {refused.value}"]
+    async with part_of(places, address="192.0.2.1") as part:
+        said += [re.sub(r":\d+ ", ":PORT ", one.reason) for one in part.troubles]
     places.gateway_keys.write_text("not a file of keys")
+    places.gateway_keys.chmod(0o644)
     async with part_of(places) as part:
-        assert "chmod 600" in part.troubles[0].reason
+        said += [part.troubles[0].reason]
     places.gateway_keys.chmod(0o600)
     async with part_of(places) as part:
-        assert "is not a file of gateway keys (JSONDecodeError): remove it" in part.troubles[0].reason
+        said += [part.troubles[0].reason]
+    remedies = ("name another file", "choose the address in [gateway]", "chmod 600", "(JSONDecodeError): remove it")
+    approve.part(said, "errors of the gateway", has=remedies)
 
 
 async def test_the_start_makes_the_keys_and_keeps_those_that_there_are(places: EnginePaths) -> None:
@@ -278,9 +278,6 @@ def test_it_prints_the_whole_string_so_that_nobody_assembles_it(paired: Run) -> 
     assert parts["endpoint"] == "sb://127.0.0.1:5680"
     assert err == "gateway: Listen, Send\nno engine of orders runs here: start one with paired up\n"
     assert paired()[1] == out, "the same string, however often it is asked for"
-
-
-def test_a_running_engine_needs_no_remark(paired: Run) -> None:
     places = engine_paths("orders")
     places.prepare()
     fd = acquire(places.lock, LockHolder(pid=os.getpid(), socket="-", log="-"))
@@ -407,20 +404,16 @@ async def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             yield Setting(world, paired, gateway, places)
 
 
-async def test_a_ping_goes_through_and_no_entity_of_the_user_gets_a_message(setting: Setting) -> None:
+@pytest.mark.parametrize(("ping", "sends"), [("message", 1), ("link", 0)])
+async def test_a_ping_or_a_link_goes_through_and_no_entity_of_the_user_gets_a_message(
+    setting: Setting, approve: Approve, ping: str, sends: int
+) -> None:
     # "paired check sends one through it"
+    setting.config = replace(setting.config, policy=replace(setting.config.policy, ping=ping))
     verdict, evidence = await setting.check()
-    assert verdict is FindingVerdict.OK
-    assert "a ping was sent to Orders" in evidence
-    assert setting.paired.billed().sends == 1
+    assert (verdict, setting.paired.billed().sends) == (FindingVerdict.OK, sends)
+    approve.part(re.sub(r"\d+ ms", "N ms", evidence), "errors of the gateway", has=("Orders", " ms"))
     assert setting.world.ids_in("orders") == []
-
-
-async def test_with_ping_by_link_nothing_is_sent(setting: Setting) -> None:
-    setting.config = replace(setting.config, policy=replace(setting.config.policy, ping="link"))
-    verdict, evidence = await setting.check()
-    assert (verdict, "a link was attached" in evidence) == (FindingVerdict.OK, True)
-    assert setting.paired.billed().sends == 0
 
 
 async def test_no_ping_is_parked_in_the_backlog(setting: Setting) -> None:
@@ -436,9 +429,6 @@ async def test_a_gateway_that_does_not_let_a_client_send_is_a_no(setting: Settin
     assert "a client cannot send to Orders" in evidence
     setting.options = GatewayOptions(port=1)
     assert (await setting.check())[0] is FindingVerdict.NO
-
-
-async def test_without_a_key_that_sends_it_names_the_remedy(setting: Setting) -> None:
     write_keys(setting.places.gateway_keys, [new_key("reader", [GatewayRight.LISTEN])])
     found = await check_gateway(setting.config, setting.options, setting.places)
     assert (found.verdict, found.todo) == (FindingVerdict.WARN, "paired gateway --add NAME --rights Send")
@@ -470,6 +460,7 @@ def test_what_was_seen_is_known_after_a_restart_in_any_case(path: Path) -> None:
     again, warnings = reopened(path)
     assert again.limits("orders") == again.limits("ORDERS") == (1_048_576, 262_144)
     assert again.limits("gone") is None
+    assert reopened(path, primary="elsewhere")[0].limits("orders") is None, "those of another primary do not count"
     assert warnings == []
     assert not again.is_changed
 
@@ -484,15 +475,6 @@ def test_the_file_is_written_only_if_it_lacks_something(path: Path) -> None:
     known.note("orders", (1, 1))
     known.write()
     assert path.stat().st_ino == before
-
-
-def test_the_entities_of_another_primary_do_not_count(path: Path) -> None:
-    known, _ = reopened(path)
-    known.note("orders", (1, 1))
-    known.write()
-    other, warnings = reopened(path, primary="elsewhere")
-    assert other.limits("orders") is None
-    assert warnings == []
 
 
 def test_there_is_a_bound_and_the_oldest_leaves(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

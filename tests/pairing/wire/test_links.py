@@ -1,19 +1,41 @@
-"""Sending and receiving on links of our own."""
+"""Sending and receiving on links of our own; every fault, what is lost and had again, and long reads in turns."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
 
+import aiohttp
 import pytest
 
-from paired_servicebus.core.errors import WireLinkError
+from paired_servicebus.core.errors import (
+    WireConnectionError,
+    WireError,
+    WireLinkError,
+    WireRequestError,
+    WireTimeoutError,
+)
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.amqp_client import (
+    Backoff,
+    ReconnectingConnection,
+    failure_of,
+    is_idle_detach,
+    reconnecting,
+)
+from paired_servicebus.pairing.amqp_client import reconnecting as wiring
 from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
+from paired_servicebus.pairing.amqp_client.endpoint import PIECE, Pieces, WebSocketTransport, count_clients
 from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected, Source
-from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.encoding.amqp_types import Int, Symbol
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from tests.pairing.wire.conftest import Told, World, id_of, message, until
+from servicebus_sandbox.faults import FaultTerms, Operation
+
+from .conftest import Told, World, id_of, message, until
 
 OF_SESSION = AttachFields(source=Source(address="orders", filter={Symbol("com.microsoft:session-filter"): "s"}))
 """Of a queue without sessions."""
@@ -211,3 +233,452 @@ async def test_a_link_of_a_relay_gets_the_peers_states_and_its_own_error(world: 
     line_link.passes_flow = lambda _: None
     assert wire._line._echo(event)
     assert settled == []
+
+
+# -- Every fault of the sandbox that bears on a connection: what a link is told, and that it comes back afterwards ---
+
+SOON = 0.3
+K = FailureKind
+
+
+async def comes_back(world: World, wire: ReconnectingConnection) -> None:
+    """A message goes through once the fault is over, as soon as the wire tries again."""
+    told = Told()
+
+    async def attach() -> bool:
+        try:
+            sender = await told.sender(wire, timeout=2.0)
+        except WireError:
+            return False
+        sender.send(message(), b"again")
+        return True
+
+    while not await attach():
+        wire._not_before = 0.0  # the pause itself is recovery's test
+    await until(lambda: told.outcomes)
+    assert told.outcomes[0].state is ACCEPTED
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "disconnected"])
+async def test_a_connection_that_is_cut_is_told_to_every_link(world: World, kind: str) -> None:
+    wire, told, other = world.wire(), Told(), Told()
+    await told.sender(wire)
+    await other.receiver(wire, "audit")
+    over = world.fault(kind)
+    await until(lambda: told.lost and other.lost)
+    assert kind_of(told.lost[0]) is K.CONNECTION
+    assert isinstance(told.lost[0], WireConnectionError)
+    assert not wire.is_up
+    over()
+    await comes_back(world, wire)
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset"])
+async def test_a_namespace_that_takes_no_connection_says_so(world: World, kind: str) -> None:
+    over = world.fault(kind)
+    wire = world.wire()
+    with pytest.raises(WireConnectionError):
+        await Told().sender(wire)
+    with pytest.raises(WireConnectionError, match="the next try is in"):
+        await Told().sender(wire)
+    assert wire.connections == 0
+    over()
+    await comes_back(world, wire)
+
+
+@pytest.mark.parametrize("kind", ["black-holed", "half-open"])
+async def test_a_connection_that_goes_silent_is_given_up_at_the_first_deadline(world: World, kind: str) -> None:
+    wire, told = world.wire(), Told()
+    sender = await told.sender(wire)
+    over = world.fault(kind)
+    sender.send(message(), b"1")
+    with pytest.raises(WireTimeoutError):
+        await Told().sender(wire, "audit", timeout=SOON)
+    assert isinstance(told.lost[0], WireTimeoutError)
+    assert not told.outcomes
+    over()
+    await comes_back(world, wire)
+
+
+async def test_a_black_hole_from_the_start_ends_at_the_callers_deadline(world: World) -> None:
+    over, wire = world.fault("black-holed"), world.wire()
+    with pytest.raises(WireTimeoutError, match="was not connected within"):
+        await Told().sender(wire, timeout=SOON)
+    over()
+    await comes_back(world, wire)
+
+
+async def test_a_black_hole_that_nobody_asks_anything_of_ends_by_the_idle_time_out(world: World) -> None:
+    wire, told = world.wire(idle_timeout=0.5), Told()
+    await told.receiver(wire)
+    world.fault("black-holed")
+    await until(lambda: told.lost)
+    assert kind_of(told.lost[0]) is K.CONNECTION
+
+
+async def test_a_message_that_is_never_answered_leaves_its_link_to_its_owner(world: World) -> None:
+    wire, told, why = world.wire(), Told(), WireTimeoutError("no outcome in time")
+    sender = await told.sender(wire)
+    over = world.fault("unanswered")
+    sender.send(message(), b"1")
+    await until(lambda: world.depth("orders") == 1)
+    assert not told.outcomes
+    sender.drop(why)
+    assert told.lost == [why]
+    assert wire.is_up
+    over()
+    await comes_back(world, wire)
+
+
+async def test_an_acknowledgement_that_is_lost_leaves_the_message_in_doubt(world: World) -> None:
+    wire, told = world.wire(), Told()
+    sender = await told.sender(wire)
+    over = world.fault("acknowledgement-lost")
+    sender.send(message(), b"1")
+    await until(lambda: told.lost)
+    assert not told.outcomes
+    assert world.depth("orders") == 1
+    over()
+    await comes_back(world, wire)
+
+
+async def test_latency_keeps_the_order_and_loses_nothing(world: World) -> None:
+    wire, told = world.wire(), Told()
+    sender, receiver = await told.sender(wire), await told.receiver(wire)
+    world.node.faults.add("latency", terms=FaultTerms(delay_s=0.05))
+    for number in range(50):
+        sender.send(message(number), number.to_bytes(8, "big"))
+    receiver.grant(50)
+    await until(lambda: len(told.outcomes) == 50 and len(told.deliveries) == 50)
+    assert [event.tag for event in told.outcomes] == sorted(event.tag for event in told.outcomes)
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+async def test_a_detached_link_is_lost_alone_and_attaches_again(world: World, end: str) -> None:
+    wire, told = world.wire(), Told()
+    await (told.sender(wire) if end == "sender" else told.receiver(wire))
+    world.fault("detached", entity="orders")
+    await until(lambda: told.lost)
+    assert isinstance(told.lost[0], WireLinkError)
+    assert kind_of(told.lost[0]) is K.DETACHED
+    assert wire.is_up
+    await comes_back(world, wire)
+    assert wire.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("disabled", K.DISABLED),
+        ("not-found", K.NOT_FOUND),
+        ("unauthorized", K.UNAUTHORIZED),
+        ("refused", K.INTERNAL),
+    ],
+)
+async def test_an_entity_that_takes_no_link_says_why(world: World, fault: str, kind: FailureKind) -> None:
+    wire = world.wire()
+    world.fault(fault, entity="orders")
+    with pytest.raises(WireError) as raised:
+        await Told().sender(wire)
+    assert kind_of(raised.value) is kind
+    assert (await Told().sender(wire, "audit")).is_up
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("busy", K.BUSY), ("full", K.FULL)])
+async def test_a_message_that_is_refused_says_why_and_the_link_stays(
+    world: World, fault: str, kind: FailureKind
+) -> None:
+    wire, told = world.wire(), Told()
+    sender = await told.sender(wire)
+    over = world.fault(fault, entity="orders")
+    sender.send(message(), b"1")
+    await until(lambda: told.outcomes)
+    failure = failure_of(told.outcomes[0].state, "orders")
+    assert failure is not None
+    assert kind_of(failure) is kind
+    over()
+    sender.send(message(), b"2")
+    await until(lambda: len(told.outcomes) == 2)
+    assert failure_of(told.outcomes[1].state, "orders") is None
+
+
+async def test_a_message_that_is_too_large_is_refused_by_name(world: World) -> None:
+    wire, told = world.wire(), Told()
+    sender = await told.sender(wire)
+    sender.send(message(1, sender.max_message_size), b"1")
+    await until(lambda: told.outcomes)
+    failure = failure_of(told.outcomes[0].state, "orders")
+    assert failure is not None
+    assert kind_of(failure) is K.TOO_LARGE
+
+
+async def test_requests_are_refused_ignored_and_answered_again(world: World) -> None:
+    wire = world.wire()
+    over = world.fault("busy", entity="orders")
+    with pytest.raises(WireRequestError) as raised:
+        await reconnecting.peek(wire, "orders", from_number=1, count=1)
+    assert kind_of(raised.value) is K.BUSY
+    over()
+    over = world.fault("black-holed", entity="orders")
+    with pytest.raises(WireTimeoutError):
+        await reconnecting.peek(wire, "orders", from_number=1, count=1, timeout=SOON)
+    over()
+    assert await reconnecting.peek(wire, "orders", from_number=1, count=1) == []
+
+
+async def test_an_entity_that_is_deleted_detaches_its_links(world: World) -> None:
+    wire, told = world.wire(), Told()
+    await told.receiver(wire)
+    world.node.namespace.delete("orders")
+    world.node.wake()
+    await until(lambda: told.lost)
+    assert kind_of(told.lost[0]) is K.NOT_FOUND
+
+
+# -- What is lost and had again, the pauses in between, and that nobody spins ----------------------------------------
+
+FORCED = "amqp:link:detach-forced"
+IDLE = (
+    "The link 'G5:1:sender-link' is force detached. Code: publisher(link3006875). Details: "
+    "AmqpMessagePublisher.IdleTimerExpired: Idle timeout: 00:10:00."
+)
+WITHOUT_LINKS = (
+    "The connection was closed by container '8a6f_G3' because it did not have any active links in the past 300000 "
+    "milliseconds."
+)
+INACTIVE = "The connection was inactive for more than the allowed 240000 milliseconds and is closed by container 'x'."
+
+
+def test_pauses_double_to_the_most_and_begin_anew() -> None:
+    backoff = Backoff(lambda: 0.0, first=1.0, most=5.0)
+    assert [backoff.next() for _ in range(5)] == [1, 2, 4, 5, 5]
+    backoff.reset()
+    assert backoff.next() == 1
+
+
+def test_chance_shortens_a_pause_by_a_half_at_most() -> None:
+    assert Backoff(lambda: 0.999_999, first=10.0).next() == pytest.approx(5.0, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (WireLinkError(IDLE, FORCED), True),
+        (WireConnectionError(INACTIVE, "amqp:connection:forced"), True),
+        (WireConnectionError(WITHOUT_LINKS, "amqp:connection:forced"), True),
+        (WireLinkError("the entity has moved", FORCED), False),
+        (WireLinkError("idle talk", "amqp:internal-error"), False),
+        (WireLinkError("idle"), False),
+        (WireError(IDLE, FORCED), False),
+    ],
+)
+def test_an_idle_end_is_known_by_condition_and_words(error: WireError, expected: bool) -> None:
+    assert is_idle_detach(error) is expected
+
+
+async def test_a_connection_that_lived_long_is_made_anew_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "HEALTHY", 0.0)
+    wire, told = world.wire(), Told()
+    await told.sender(wire)
+    world.fault("disconnected")
+    await until(lambda: told.lost)
+    assert (await Told().sender(wire)).is_up
+    assert wire.connections == 2
+
+
+async def test_a_connection_that_was_lost_soon_is_left_alone_for_a_while(world: World) -> None:
+    wire, told = world.wire(), Told()
+    await told.sender(wire)
+    world.fault("disconnected")
+    await until(lambda: told.lost)
+    with pytest.raises(WireConnectionError, match="the next try is in"):
+        await Told().sender(wire)
+
+
+async def test_an_idle_link_ends_as_an_idle_one_and_can_be_had_again(world: World) -> None:
+    wire, told = world.wire(), Told()
+    await told.receiver(wire)
+    await wire.request("orders", "com.microsoft:peek-message", {"from-sequence-number": 1, "message-count": Int(1)})
+    world.jump(660)
+    await until(lambda: told.lost)
+    assert is_idle_detach(told.lost[0])
+    assert (await told.receiver(wire)).is_up
+    assert wire.connections == 1
+
+
+async def test_nothing_is_lost_while_links_and_connections_are_cut_at_random(world: World) -> None:
+    wire = world.wire()
+    wire._backoff = Backoff(lambda: 0.0, first=0.01, most=0.05)
+    outstanding = {number.to_bytes(8, "big"): message(number) for number in range(400)}
+    for kind, probability in (("detached", 0.01), ("acknowledgement-lost", 0.002)):
+        terms = FaultTerms(probability=probability, seed=5, operations=frozenset({Operation.SEND}))
+        world.node.faults.add(kind, terms=terms)
+
+    def on_outcome(event: DispositionReceived) -> None:
+        if event.state is ACCEPTED:
+            outstanding.pop(event.tag, None)
+
+    losses: list[WireError] = []
+    while outstanding:
+        try:
+            sender = await wire.sender("orders", on_outcome=on_outcome, on_lost=losses.append)
+        except WireError:
+            await asyncio.sleep(0.01)
+            continue
+        before = len(losses)
+        for tag, payload in outstanding.items():
+            sender.send(payload, tag)
+        await until(lambda before=before: not outstanding or len(losses) > before)
+    for fault in world.node.faults.active():
+        world.node.faults.remove(fault.id)
+    wire._not_before = 0.0
+    told = Told()
+    (await told.receiver(wire)).grant(10_000)
+    await until(lambda: len(told.deliveries) == world.depth("orders"))
+    assert losses
+    assert {id_of(event.payload) for event in told.deliveries} == {str(number) for number in range(400)}
+
+
+async def test_however_many_ask_one_connection_is_tried_and_then_none_for_a_while(world: World) -> None:
+    world.fault("reset")
+    wire = world.wire()
+    tries = 0
+    connect: Callable[[], object] = wire._connect
+
+    def counted() -> object:
+        nonlocal tries
+        tries += 1
+        return connect()
+
+    wire._connect = counted  # type: ignore[method-assign,assignment]
+    found = await asyncio.gather(*(Told().sender(wire) for _ in range(20)), return_exceptions=True)
+    found += await asyncio.gather(*(Told().sender(wire) for _ in range(20)), return_exceptions=True)
+    assert all(isinstance(error, WireConnectionError) for error in found)
+    assert tries == 1
+
+
+async def test_an_asker_who_gives_up_does_not_end_the_connecting_for_others(world: World) -> None:
+    wire = world.wire()
+    first = asyncio.create_task(Told().sender(wire))
+    second = asyncio.create_task(Told().sender(wire))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).is_up
+    assert wire.connections == 1
+
+
+# -- A long read beside clients of a gateway: handled in turns, in order, and whole when the connection ends ---------
+
+LONG = bytes(range(256)) * (5 * PIECE // 512)
+"""Two pieces and a half."""
+
+
+class Reader:
+    """Notes what happens to it, in order."""
+
+    def __init__(self) -> None:
+        self.notes: list[bytes | str] = []
+        self.pieces = Pieces(
+            self.notes.append, pause=lambda: self.notes.append("pause"), resume=lambda: self.notes.append("resume")
+        )
+
+    @property
+    def handled(self) -> list[bytes]:
+        return [note for note in self.notes if isinstance(note, bytes)]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[None]:
+    count_clients(1)
+    yield
+    count_clients(-1)
+
+
+async def test_a_loop_without_clients_handles_a_read_together() -> None:
+    count_clients(1)
+    count_clients(-1)
+    reader = Reader()
+    reader.pieces.feed(LONG)
+    assert reader.notes == [LONG]
+
+
+@pytest.mark.usefixtures("client")
+async def test_a_reader_that_is_held_is_not_read_when_its_pieces_end() -> None:
+    reader = Reader()
+    reader.pieces.hold(True)
+    reader.pieces.feed(LONG)
+    while len(reader.handled) < 3:
+        await asyncio.sleep(0)
+    assert "resume" not in reader.notes
+    reader.pieces.hold(False)
+    assert reader.notes[-1] == "resume"
+
+
+@pytest.mark.usefixtures("client")
+async def test_others_have_a_turn_between_two_pieces_and_nothing_is_read_meanwhile() -> None:
+    reader = Reader()
+    reader.pieces.feed(LONG)
+    asyncio.get_running_loop().call_soon(reader.notes.append, "another")
+    while len(reader.handled) < 3:
+        await asyncio.sleep(0)
+    assert [note if isinstance(note, str) else len(note) for note in reader.notes] == [
+        "pause", PIECE, PIECE, "another", "resume", PIECE // 2,
+    ]  # fmt: skip
+    assert b"".join(reader.handled) == LONG
+
+
+@pytest.mark.usefixtures("client")
+async def test_a_short_read_is_handled_now_and_one_after_a_long_one_after_it() -> None:
+    reader = Reader()
+    reader.pieces.feed(b"short")
+    assert reader.notes == [b"short"]
+    reader.pieces.feed(LONG)
+    reader.pieces.feed(b"late")
+    while reader.notes[-1] != "resume" and "resume" not in reader.notes:
+        await asyncio.sleep(0)
+    assert b"".join(reader.handled) == b"short" + LONG + b"late"
+
+
+@pytest.mark.usefixtures("client")
+async def test_what_a_lost_connection_brought_is_handled_once() -> None:
+    """A message that a client handed over before it vanished is still sent."""
+    reader = Reader()
+    reader.pieces.feed(LONG)
+    reader.pieces.finish()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert b"".join(reader.handled) == LONG
+
+
+class Messages:
+    """A WebSocket as far as it is read: `received` counts the messages that were taken."""
+
+    def __init__(self) -> None:
+        self.received = 0
+
+    async def receive(self) -> aiohttp.WSMessage:
+        await asyncio.sleep(0)
+        self.received += 1
+        kind = aiohttp.WSMsgType.BINARY if self.received <= 3 else aiohttp.WSMsgType.CLOSED
+        return aiohttp.WSMessage(kind, b"x", None)
+
+
+async def test_a_websocket_is_not_read_while_reading_is_paused() -> None:
+    socket: Any = Messages()
+    session: Any = None
+    taken: list[bytes] = []
+    protocol: Any = SimpleNamespace()
+    transport = WebSocketTransport(session, socket, protocol)
+
+    def take(data: bytes) -> None:
+        taken.append(data)
+        transport.pause_reading()
+
+    protocol.data_received = take
+    reading = asyncio.ensure_future(transport._read_all())
+    for number in (1, 2, 3):
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (len(taken), socket.received) == (number, number)
+        transport.resume_reading()
+    await reading
