@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.masking import shown
-from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_text
+from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_name, read_text
 
 DEFAULT_PORT: Final = 5672
 """The port of plain AMQP: the only one for a JavaScript client whose core-amqp is older than 4.3.4."""
@@ -21,6 +23,18 @@ GATEWAY_POLICY: Final[Mapping[str, object]] = {"hold_until_failover": True, "sen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRule:
+    """One of `[[gateway.keys]]`: what the clients of a key may do. The key itself is in the file of keys."""
+
+    name: str
+    rights: tuple[str, ...]
+    entities: tuple[str, ...] = ()
+    """Their names; `*` stands for any characters. Empty: all."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """By the names of KeyLimits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
     """The place where clients of any language connect, and the file of the keys that they sign with."""
 
@@ -28,6 +42,7 @@ class GatewayOptions:
     address: str = LOOPBACK
     keys: Path | None = None
     """None: `gateway.keys` in the engine's state folder."""
+    key_rules: tuple[KeyRule, ...] = ()
 
 
 def gateway_options(values: Mapping[str, Any]) -> GatewayOptions:
@@ -37,6 +52,10 @@ def gateway_options(values: Mapping[str, Any]) -> GatewayOptions:
         ConfigurationError: only one of two settings lets other hosts in.
     """
     chosen = dict(values)
+    if isinstance(chosen.get("keys"), tuple):
+        chosen["key_rules"] = chosen.pop("keys")
+    if "keys_file" in chosen:
+        chosen["keys"] = chosen.pop("keys_file")
     is_open = chosen.pop("allow_other_hosts", False)
     options = GatewayOptions(**chosen)
     is_loopback = ipaddress.ip_address(options.address).is_loopback
@@ -69,6 +88,54 @@ def _of_address(place: SettingLocation, value: object) -> str:
         raise place.error(f'is {shown(value)}; it is an IP address of this machine, such as "{LOOPBACK}"') from error
 
 
+_RIGHTS: Final = {"send": "Send", "listen": "Listen", "manage": "Manage"}
+_LIMITS: Final = ("connections", "links", "bytes_in_hand", "sends_per_second")
+_ENTITY: Final = re.compile(r"[A-Za-z0-9._*-]+(/[A-Za-z0-9._*-]+)*")
+
+
+def _of_keys(place: SettingLocation, value: object) -> object:
+    """Read the path of the keys file, or the table of each key."""
+    if not isinstance(value, list):
+        return _of_file(place, value)
+    rules = tuple(_rule(place, one) for one in value)
+    names = [rule.name.casefold() for rule in rules]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise place.error(f"has the key {twice} twice")
+    return rules
+
+
+def _rule(place: SettingLocation, value: object) -> KeyRule:
+    if not isinstance(value, dict):
+        raise place.error(f"has {shown(value)}; each key is a table [[gateway.keys]]")
+    foreign = [name for name in value if name not in ("name", "rights", "entities", *_LIMITS)]
+    if foreign:
+        raise place.error(f"has a key with {shown(foreign[0])}; it has name, rights, entities, {', '.join(_LIMITS)}")
+    name = read_name(place, value.get("name"))
+    rights = [str(one).lower() for one in _texts(place, name, "rights", value.get("rights"))]
+    if not rights or not set(rights) <= set(_RIGHTS):
+        raise place.error(f'{name}: its rights are some of "Send", "Listen" and "Manage"')
+    entities = _texts(place, name, "entities", value.get("entities", []))
+    wrong = next((one for one in entities if not _ENTITY.fullmatch(one)), None)
+    if wrong is not None or ("entities" in value and not entities):
+        raise place.error(f'{name}: its entities are names such as "orders" or "audit*", not {shown(wrong or "")}')
+    limits = {limit: value[limit] for limit in _LIMITS if limit in value}
+    bad = next((limit for limit, most in limits.items() if not _is_limit(most)), None)
+    if bad is not None:
+        raise place.error(f"{name}: {bad} is {shown(limits[bad])}; it is a number of 1 at least")
+    return KeyRule(name=name, rights=tuple(_RIGHTS[one] for one in rights), entities=tuple(entities), limits=limits)
+
+
+def _texts(place: SettingLocation, name: str, setting: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise place.error(f"{name}: its {setting} are a list of texts, not {shown(value)}")
+    return value
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < inf
+
+
 def _of_file(place: SettingLocation, value: object) -> Path:
     """Read the path of the keys file, which the engine makes if it is missing."""
     return place.path.parent / read_text(place, value)
@@ -78,6 +145,7 @@ GATEWAY_KEYS: Final[dict[str, Reader]] = {
     "port": _of_port,
     "address": _of_address,
     "allow_other_hosts": read_flag,
-    "keys": _of_file,
+    "keys": _of_keys,
+    "keys_file": _of_file,
 }
 """The keys of [gateway], with their readers."""

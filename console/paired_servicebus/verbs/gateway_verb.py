@@ -29,7 +29,7 @@ from paired_servicebus.engine.gateway.gateway_keys import (
 )
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.lock import running
-from paired_servicebus.sections.gateway_options import GatewayOptions
+from paired_servicebus.sections.gateway_options import GatewayOptions, KeyRule
 from paired_servicebus.verbs.parameters import Config
 
 DEFAULT_RIGHTS = f"{GatewayRight.SEND},{GatewayRight.LISTEN}"
@@ -68,7 +68,8 @@ def gateway(
             f'keys = "FILE" to [gateway], and run this as {service.socket.owner()}'
         )
     is_running = is_running or service is not None
-    keys = _change(_keys_file(settings.gateway, places), rotate=rotate, add=add, rights=rights, remove=remove)
+    path, rules = _keys_file(settings.gateway, places), settings.gateway.key_rules
+    keys = _change(path, rules, rotate=rotate, add=add, rights=rights, remove=remove)
     _print_keys(keys.keys, settings.gateway, is_running=is_running, json=json)
     if not is_running and not json:
         _note(f"no engine of {settings.name} runs here: start one with paired up")
@@ -87,10 +88,12 @@ def _service(name: str) -> EnginePaths | None:
     return next((places for places in local_engines() if places.is_service and places.name == name), None)
 
 
-def _change(path: Path, *, rotate: bool, add: str | None, rights: str | None, remove: str | None) -> KeyRing:
+def _change(
+    path: Path, rules: Sequence[KeyRule], *, rotate: bool, add: str | None, rights: str | None, remove: str | None
+) -> KeyRing:
     """Make the file if it is missing, and perform the change. Raises PairedError."""
     try:
-        found = keys_of(path)
+        found = keys_of(path, rules)
         if rotate:
             return rotate_keys(path)
         if add is not None:
@@ -118,14 +121,20 @@ def _print_keys(keys: Sequence[LocalKey], options: GatewayOptions, *, is_running
     strings = [connection_string(key, options.port, address=options.address) for key in keys]
     if json:
         entries = [
-            {"name": key.name, "rights": sorted(key.rights), "connection_string": string}
+            {
+                "name": key.name,
+                "rights": sorted(key.rights),
+                "entities": list(key.entities),
+                "connection_string": string,
+            }
             for key, string in zip(keys, strings, strict=True)
         ]
         whole = {"address": options.address, "port": options.port, "running": is_running, "keys": entries}
         sys.stdout.write(json_format.dumps(whole) + "\n")
         return
     for key, string in zip(keys, strings, strict=True):
-        _note(f"{key.name}: {', '.join(sorted(key.rights))}")
+        entities = f" on {', '.join(key.entities)}" if key.entities else ""
+        _note(f"{key.name}: {', '.join(sorted(key.rights))}{entities}")
         sys.stdout.write(string + "\n")
         sys.stdout.flush()
 

@@ -6,6 +6,7 @@ the right for a link.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -24,6 +25,39 @@ class ProvenAccess:
     rights: frozenset[str]
     expires_at: float
     key: str | None = None
+    entities: EntityNames | None = None
+    """The entities that the key is for; None: all."""
+
+    def covers(self, resource: str) -> bool:
+        """Return whether the key is for the entity of a resource that is at `path` or below it."""
+        return self.entities is None or not resource or self.entities.include(resource)
+
+
+_BELOW: Final = re.compile(
+    r"(/subscriptions/[^/]*)?((/\$transfer)?/\$deadletterqueue)?(/\$management)?", re.IGNORECASE | re.ASCII
+)
+"""What follows the name of an entity in the path of something below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityNames:
+    """Names of entities without regard to case; `*` stands for any characters, slashes included."""
+
+    patterns: tuple[str, ...]
+
+    def include(self, resource: str) -> bool:
+        """Return whether the resource is one of the entities, or its sub-queue, subscription or management node.
+
+        A path in any other spelling than the plain one is none of them.
+        """
+        if not (resource.isascii() and resource.isprintable()) or "%" in resource or "//" in resource:
+            return False
+        return any(self._is_at_or_below(pattern, resource) for pattern in self.patterns)
+
+    @staticmethod
+    def _is_at_or_below(pattern: str, resource: str) -> bool:
+        name = ".*".join(re.escape(part) for part in pattern.split("*"))
+        return re.fullmatch(f"(?:{name}){_BELOW.pattern}", resource, re.IGNORECASE | re.ASCII) is not None
 
 
 MAX_GRANTS: Final = 5000
@@ -84,7 +118,7 @@ class Grants:
         at = path.lower() if len(path) <= MAX_PATH else ""
         while True:
             access = self._accesses.get(at)
-            if access is not None and access.expires_at > now:
+            if access is not None and access.expires_at > now and access.covers(path):
                 yield access
             if not at:
                 return

@@ -77,6 +77,7 @@ class Connection:
     """One side of a connection.
 
     remote: the peer's open; None before it. failure: the reason of a failed connection, otherwise None.
+    unfinished: bytes that incomplete messages of the peer hold here, what their frames cost included.
     """
 
     def __init__(self, *, role: ConnectionRole, settings: ConnectionSettings) -> None:
@@ -85,6 +86,7 @@ class Connection:
         self.remote: Open | None = None
         self.failure: Error | None = None
         self.is_finished = False
+        self.unfinished = 0
         self.events: list[Event] = []
         self.out: list[bytes] = []
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE

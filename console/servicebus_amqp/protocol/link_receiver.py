@@ -7,7 +7,7 @@ link. The owner sets credit with `flow`; this module never renews it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Error, Rejected
 from servicebus_amqp.encoding.performatives import Attach, Flow
@@ -17,11 +17,15 @@ from servicebus_amqp.protocol.link import MASK, Link, LinkOwner, LinkState, dist
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, Event, FlowReceived
 from servicebus_amqp.protocol_errors import Condition, SessionError
 
+MESSAGE_COST: Final = 512
+FRAME_COST: Final = 64
+"""Bytes that an incomplete message, and each of its frames, cost beside their content."""
+
 
 class _Incoming:
-    """A message with missing frames."""
+    """A message with missing frames. size: of what came. held: bytes that it costs now."""
 
-    __slots__ = ("delivery_id", "format", "frames", "settled", "size", "tag")
+    __slots__ = ("delivery_id", "format", "frames", "held", "settled", "size", "tag")
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
         self.delivery_id = delivery_id
@@ -30,12 +34,14 @@ class _Incoming:
         self.settled = False
         self.frames: list[bytes] = []
         self.size = 0
+        self.held = MESSAGE_COST + len(tag)
 
 
 class EventQueue(Protocol):
     """The connection of a link, as a receiver uses it."""
 
     events: list[Event]
+    unfinished: int
 
 
 class ReceiverOwner(LinkOwner, Protocol):
@@ -161,6 +167,7 @@ class ReceiverLink(Link):
             self._delivery_count = (self._delivery_count + 1) & MASK
         if more or aborted:
             partial = self._partial = _Incoming(delivery_id, tag, message_format or 0)
+            self.session.connection.unfinished += partial.held
             self._continue(partial, head, payload)
         else:
             self._deliver(delivery_id, tag, message_format or 0, payload, len(payload), settled)
@@ -168,7 +175,7 @@ class ReceiverLink(Link):
     def forget(self) -> None:
         super().forget()
         self._credit = 0
-        self._partial = None
+        self._drop_partial()
         self.session.forget_deliveries(self)
 
     def _use_up(self, credit: int) -> None:
@@ -192,15 +199,26 @@ class ReceiverLink(Link):
         partial.settled = partial.settled or head.settled
         partial.size += len(payload)
         if self.max_message_size and partial.size > self.max_message_size:
+            self._hold(partial, MESSAGE_COST)
             partial.frames.clear()
         elif payload:
+            self._hold(partial, partial.held + FRAME_COST + len(payload))
             partial.frames.append(payload)
         if head.aborted:
-            self._partial = None
+            self._drop_partial()
         elif not head.more:
-            self._partial = None
+            self._drop_partial()
             whole = b"".join(partial.frames)
             self._deliver(partial.delivery_id, partial.tag, partial.format, whole, partial.size, partial.settled)
+
+    def _hold(self, partial: _Incoming, held: int) -> None:
+        self.session.connection.unfinished += held - partial.held
+        partial.held = held
+
+    def _drop_partial(self) -> None:
+        if self._partial is not None:
+            self._hold(self._partial, 0)
+            self._partial = None
 
     def _deliver(
         self, delivery_id: int, tag: bytes, message_format: int, payload: bytes, size: int, settled: bool

@@ -58,6 +58,7 @@ class SessionOwner(Protocol):
     events: list[Event]
     out: list[bytes]
     remote_max_frame_size: int
+    unfinished: int
 
     def mark(self, session: Session) -> None: ...
     def write(self, channel: int, performative: Performative) -> None: ...

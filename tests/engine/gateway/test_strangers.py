@@ -24,7 +24,7 @@ from paired_servicebus.engine.gateway import admission, front_connection, front_
 from paired_servicebus.engine.gateway import front_connection as client_socket
 from paired_servicebus.engine.gateway.admission import Admission, OperatorLines, is_scarce
 from paired_servicebus.engine.gateway.front_connection import FrontConnection
-from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES, BytesInHand
+from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender
@@ -32,7 +32,9 @@ from paired_servicebus.pairing.amqp_client.client_connection import ClientConnec
 from servicebus_amqp.encoding.amqp_types import Symbol
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER
 from servicebus_amqp.encoding.messaging_types import Accepted, Coordinator, Rejected, Source, Target
+from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol.protocol_events import Attached
+from servicebus_amqp.server.key_budgets import BytesInHand
 from servicebus_sandbox import Sandbox
 from tests.pairing.conftest import World, until
 
@@ -363,11 +365,14 @@ async def test_small_answers_leave_at_once() -> None:
 class Reader:
     calls: list[str] = field(default_factory=list)
 
-    def pause(self) -> None:
+    def pause(self, reason: str) -> None:
         self.calls.append("pause")
 
-    def resume(self) -> None:
+    def resume(self, reason: str) -> None:
         self.calls.append("resume")
+
+    def end_beyond(self, refusal: AmqpRefusal) -> None:
+        self.calls.append(refusal.description)
 
 
 def test_a_reader_pauses_at_the_limit_once_and_resumes_below_its_half() -> None:

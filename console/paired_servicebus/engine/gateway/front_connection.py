@@ -19,7 +19,6 @@ from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.engine.gateway.admission import STRANGER_LIMITS, Admission, OperatorLines
 from paired_servicebus.engine.gateway.front_links import (
-    BytesInHand,
     FrontLink,
     FrontReplies,
     FrontSender,
@@ -65,6 +64,7 @@ from servicebus_amqp.server.client_protocol import (
     foreign_protocol,
     is_websocket,
 )
+from servicebus_amqp.server.key_budgets import DEFAULT_LIMITS, LARGE_BYTES, KeyBudgets, return_free_memory
 
 # When bytes leave: one write for each read of the primary to each client, and one to the primary for many clients.
 #
@@ -172,7 +172,6 @@ CLOSING_SECONDS: Final = 5.0
 PIECE: Final = 32 * 1024
 """Bytes of a client that are handled before others have their turn: some 25 messages of 1 KB, a millisecond."""
 _NOT_READING: Final = "the client does not read"
-_BYTES_IN_HAND: Final = "bytes in hand"
 _IN_TURN: Final = "others have their turn"
 
 
@@ -263,13 +262,13 @@ class ClientSocket(asyncio.Protocol):
         """Return whether the client leaves too many bytes unread."""
         return _NOT_READING in self._pauses
 
-    def pause(self, reason: str = _BYTES_IN_HAND) -> None:
+    def pause(self, reason: str) -> None:
         """Read nothing until each reason is over."""
         self._pauses.add(reason)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def resume(self, reason: str = _BYTES_IN_HAND) -> None:
+    def resume(self, reason: str) -> None:
         self._pauses.discard(reason)
         if not self._pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -387,7 +386,7 @@ class Front(Door, Protocol):
     """The gateway, as its connections use it."""
 
     keys: KeyRing
-    in_hand: BytesInHand
+    budgets: KeyBudgets
     known: KnownEntities
     turns: WriteTurns
     connections: set[FrontConnection]
@@ -406,7 +405,10 @@ class FrontConnection(ClientSocket):
     def __init__(self, front: Front) -> None:
         super().__init__(front)
         self._front = front
-        self.in_hand = front.in_hand
+        self.budget = front.budgets.budget_of("", DEFAULT_LIMITS)  # nobody's, until it has shown a key
+        self.largest = 0
+        """Bytes of one message that it may send."""
+        self._unfinished = 0
         self.tally = front.census.enter()
         self.grants = Grants()
         settings = ConnectionSettings(
@@ -451,7 +453,10 @@ class FrontConnection(ClientSocket):
             self._handle(data)
         finally:
             if held is not None:
-                self._front.turns.release(held, now=self.in_hand.sends <= 1)
+                self._front.turns.release(held, now=self._front.budgets.whole.sends <= 1)
+        if self._amqp.unfinished != self._unfinished:
+            self._unfinished = self._amqp.unfinished
+            self.budget.unfinished.count(self, self._unfinished, self.largest)
         self.write()
         if self._relay is not None:
             self._relay.relieve()
@@ -465,10 +470,14 @@ class FrontConnection(ClientSocket):
     def on_lost(self) -> None:
         self._front.connections.discard(self)
         self._front.census.leave(self.tally)
-        self.in_hand.forget(self)
+        self._front.budgets.whole.forget(self)
+        self.budget.leave(self)
         for link in self._links.values():
             link.on_end()
         self._links.clear()
+        self._amqp.close()  # incomplete messages end now, and not with a collection
+        if self._unfinished >= LARGE_BYTES:
+            asyncio.get_running_loop().call_soon(return_free_memory)
         if self._relay is not None:
             self._front.start(self.end_relay())
 
@@ -516,13 +525,28 @@ class FrontConnection(ClientSocket):
         """Store proven access, and end links when it expires. Raises AmqpRefusal."""
         if not self.grants.put(access):
             raise too_many_tokens()
-        self.tally.key = access.key or ""
-        self._admit()
+        self._admit(access.key or "")
         self._watch_tokens()
 
-    def _admit(self) -> None:
+    def _admit(self, key: str) -> None:
+        """Let a client in that has proven a key. Raises AmqpRefusal if the key has too many connections."""
+        self.tally.key = key
+        if self._probation is not None:
+            budget = self._front.budgets.budget_of(key, self.keys.limits_of(key))
+            excess = budget.join(self, lambda: len(self._links) + self._pending_links)
+            if excess is not None:
+                self.end_beyond(excess)
+                return
+            self.budget = budget
         self._probation = None
         self.prove()
+
+    def end_beyond(self, refusal: AmqpRefusal) -> None:
+        """Close the connection, which uses more than its key may."""
+        self.warn(f"ended a client's connection, {refusal.condition}", refusal.description)
+        self.tally.note_refusal("", self.today(), refusal.condition, refusal.description)
+        self._amqp.close(error_of(refusal))
+        self._end()
 
     def _judge_plain(self, name: str, key: str) -> SaslCode:
         """Judge SASL PLAIN's name and key."""
@@ -592,6 +616,7 @@ class FrontConnection(ClientSocket):
             address = _address_of(event)
             if len(self._links) + self._pending_links >= MAX_LINKS:
                 raise too_many_links()
+            self.budget.check_links()
             self._check_access(event.link, address)
             if address.kind is not NodeKind.ENTITY:
                 self._attach_node(event.link, address)
@@ -652,6 +677,7 @@ class FrontConnection(ClientSocket):
 
     def _serve(self, link: ReceiverLink, address: NodeAddress, sender: EncodedSender, limits: tuple[int, int]) -> None:
         largest, batch = limits
+        self.largest = max(self.largest, largest)
         link.accept_attach(properties={Symbol(BATCH_SIZE): ULong(batch)}, max_message_size=largest)
         self._front.turns.join(sender.wire)
         self._links[link] = FrontSender(self, link, address, sender)
@@ -727,7 +753,7 @@ class FrontConnection(ClientSocket):
     def _on_opened(self, event: e.Opened) -> None:
         self.tally.name = client_name(event.container_id, event.properties)
         if self.grants:  # SASL PLAIN has proven them
-            self._admit()
+            self._admit(self.tally.key)
         self._tick()
 
     def _on_failed(self, event: e.ConnectionFailed) -> None:

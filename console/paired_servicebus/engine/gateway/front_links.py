@@ -50,70 +50,7 @@ from servicebus_amqp.protocol.protocol_events import (
     LinkEnd,
 )
 from servicebus_amqp.protocol_errors import Condition
-
-# The bound of the gateway's memory: bytes of sends under way, over all connections.
-#
-# Credit counts messages and not bytes, so it cannot bound them. Above the limit, the connections that send are not
-# read.
-
-MAX_BYTES: Final = 64 * 1024 * 1024
-
-
-class PausableReader(Protocol):
-    """A connection whose reading may pause."""
-
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-
-
-class BytesInHand:
-    """most: bytes from which readers pause; they resume below its half. sends: the number of those in hand."""
-
-    def __init__(self, most: int = MAX_BYTES) -> None:
-        self._most = most
-        self._paused: dict[PausableReader, None] = {}
-        self._emptied: asyncio.Event | None = None
-        self.size = 0
-        self.sends = 0
-
-    @property
-    def most(self) -> int:
-        return self._most
-
-    @property
-    def paused(self) -> tuple[PausableReader, ...]:
-        """Return the connections that are not read now."""
-        return tuple(self._paused)
-
-    def add(self, size: int, reader: PausableReader) -> None:
-        """Count a send of `reader`, which pauses if there are too many."""
-        self.size += size
-        self.sends += 1
-        if self.size >= self._most and reader not in self._paused:
-            self._paused[reader] = None
-            reader.pause()
-
-    def remove(self, size: int) -> None:
-        """Count the end of a send; resume the readers if there is room again."""
-        self.size -= size
-        self.sends -= 1
-        if self._paused and 2 * self.size < self._most:
-            paused, self._paused = self._paused, {}
-            for reader in paused:
-                reader.resume()
-        if self._emptied is not None and not self.size:
-            self._emptied.set()
-
-    async def wait_empty(self) -> None:
-        """Return when no send is in hand."""
-        while self.size:
-            self._emptied = asyncio.Event()
-            await self._emptied.wait()
-
-    def forget(self, reader: PausableReader) -> None:
-        """Forget a connection that has ended."""
-        self._paused.pop(reader, None)
-
+from servicebus_amqp.server.key_budgets import KeyBudget
 
 SEND_SECONDS: Final = 25.0
 """The whole time of a send: less than the time-out of every SDK for one try."""
@@ -137,7 +74,7 @@ class FrontOwner(Protocol):
     """A link's view of its connection."""
 
     grants: Grants
-    in_hand: BytesInHand
+    budget: KeyBudget
     tally: ClientTally
 
     @property
@@ -179,8 +116,9 @@ class FrontOwner(Protocol):
 
     def reply_ends(self) -> list[ReplyEnd]: ...
     def replies_of(self, end: ReplyEnd | None) -> FrontReplies | None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
+    def pause(self, reason: str) -> None: ...
+    def resume(self, reason: str) -> None: ...
+    def end_beyond(self, refusal: AmqpRefusal) -> None: ...
 
 
 class FrontLink:
@@ -223,6 +161,7 @@ class FrontSender(FrontLink):
         self.tally = owner.tally.sends_to(address.path)
         self.link = link
         self._sender = sender
+        self._budget = owner.budget
         self._taken = 0
         self._is_draining = False
         link.flow(SENDER_CREDIT)
@@ -233,7 +172,7 @@ class FrontSender(FrontLink):
 
     def on_delivery(self, event: DeliveryReceived) -> None:
         owner, sender, data, form = self.owner, self._sender, event.payload, event.message_format
-        owner.in_hand.add(len(data), owner)
+        self._budget.add(len(data), owner)
         self.tally.bytes_in_hand += len(data)
         if is_ping(data):
             owner.start(self._finish(event, sender.ping(data, timeout=PING_SECONDS)))
@@ -301,7 +240,7 @@ class FrontSender(FrontLink):
 
     def _remove(self, event: DeliveryReceived) -> None:
         size = len(event.payload)
-        self.owner.in_hand.remove(size)
+        self._budget.remove(size)
         self.tally.bytes_in_hand -= size
 
 

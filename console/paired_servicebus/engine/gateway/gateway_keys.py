@@ -15,9 +15,9 @@ import secrets
 import socket
 import stat
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from hmac import compare_digest
 from math import inf
@@ -26,9 +26,11 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.text.untrusted_text import repeated
-from servicebus_amqp.access.grants import ProvenAccess
+from paired_servicebus.sections.gateway_options import KeyRule
+from servicebus_amqp.access.grants import EntityNames, ProvenAccess
 from servicebus_amqp.access.sas_tokens import PREFIX, Flaw, TokenError, read_token
 from servicebus_amqp.node_address import audience_path
+from servicebus_amqp.server.key_budgets import DEFAULT_LIMITS, KeyLimits
 
 KEY_BYTES: Final = 32
 MAX_AUDIENCE: Final = 1024
@@ -56,11 +58,22 @@ class LocalKey:
     name: str
     rights: frozenset[GatewayRight]
     key: str = field(repr=False)
+    entities: tuple[str, ...] = ()
+    """Names of the entities that it is for; `*` stands for any characters. Empty: all."""
+    limits: KeyLimits = DEFAULT_LIMITS
+
+    def access(self, path: str, expires_at: float) -> ProvenAccess:
+        """Return what the key opens at a path and below it."""
+        entities = EntityNames(self.entities) if self.entities else None
+        return ProvenAccess(path, self.rights, expires_at, self.name, entities)
 
 
-def new_key(name: str, rights: Iterable[GatewayRight]) -> LocalKey:
+def new_key(
+    name: str, rights: Iterable[GatewayRight], entities: Iterable[str] = (), limits: KeyLimits = DEFAULT_LIMITS
+) -> LocalKey:
     """Return a key of fresh randomness."""
-    return LocalKey(name, frozenset(rights), b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii"))
+    text = b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+    return LocalKey(name, frozenset(rights), text, tuple(entities), limits)
 
 
 def connection_string(key: LocalKey, port: int, *, address: str = "127.0.0.1") -> str:
@@ -100,19 +113,24 @@ class KeyRing:
         if not signature.is_signed_with(key.key):
             raise TokenError(Flaw.SIGNATURE, f"The signature was not made with the gateway's key '{key.name}'.")
         signature.check(audience, now)
-        return ProvenAccess(audience_path(audience), key.rights, signature.expires_at, key.name)
+        return key.access(audience_path(audience), signature.expires_at)
 
     def prove(self, name: str, key: str) -> ProvenAccess:
         """Return the access of SASL PLAIN's name and key, which has no end of its own. Raises TokenError."""
         known = self._keys.get(name)
         if known is None or not compare_digest(known.key.encode(), key.encode()):
             raise TokenError(Flaw.SIGNATURE, "SASL PLAIN: the gateway has no key of this name with this value.")
-        return ProvenAccess("", known.rights, inf, known.name)
+        return known.access("", inf)
+
+    def limits_of(self, name: str | None) -> KeyLimits:
+        """Return the limits of a key; those of none if it is gone."""
+        key = self._keys.get(name or "")
+        return DEFAULT_LIMITS if key is None else key.limits
 
 
 def write_keys(path: Path, keys: Iterable[LocalKey]) -> None:
     """Replace the file; nobody but its owner can read it at any moment. Its folder must exist. Raises OSError."""
-    entries = [{"name": key.name, "rights": sorted(key.rights), "key": key.key} for key in keys]
+    entries = [_entry(key) for key in keys]
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as file:
@@ -150,16 +168,31 @@ def read_keys(path: Path) -> KeyRing:
         raise UnreadableError(f"{path} is not a file of gateway keys ({type(error).__name__}): remove it") from None
 
 
-def keys_of(path: Path) -> KeyRing:
-    """Return the file's keys; make it with one key if there is none. Raises as `read_keys`.
+def keys_of(path: Path, rules: Iterable[KeyRule] = ()) -> KeyRing:
+    """Return the file's keys; make it if there is none. Raises as `read_keys`.
 
-    That key sends and receives: an application needs nothing but its connection string, and no more.
+    Without rules the first key sends and receives: an application needs nothing but its connection string, and no more.
+    rules: keys of the configuration; the file gets those that it lacks, and what each may do.
     """
+    chosen = tuple(rules)
     if not path.exists():
         with _exclusive(path):
             if not path.exists():
-                write_keys(path, [new_key(FIRST_KEY, [GatewayRight.SEND, GatewayRight.LISTEN])])
-    return read_keys(path)
+                first = [new_key(FIRST_KEY, [GatewayRight.SEND, GatewayRight.LISTEN])]
+                write_keys(path, _merge((), chosen) or first)
+    present = read_keys(path)
+    is_applied = _merge(present.keys, chosen) == list(present.keys)
+    return present if is_applied else change_keys(path, lambda keys: _merge(keys, chosen))
+
+
+def _merge(keys: Iterable[LocalKey], rules: Iterable[KeyRule]) -> list[LocalKey]:
+    """Return the keys with those of the rules; a key that is known keeps its secret."""
+    found = {key.name: key for key in keys}
+    for rule in rules:
+        key = found.get(rule.name) or new_key(rule.name, ())
+        rights = frozenset(GatewayRight(right) for right in rule.rights)
+        found[rule.name] = replace(key, rights=rights, entities=rule.entities, limits=_limits(rule.limits))
+    return list(found.values())
 
 
 def change_keys(path: Path, change: Callable[[tuple[LocalKey, ...]], Iterable[LocalKey]]) -> KeyRing:
@@ -172,7 +205,7 @@ def change_keys(path: Path, change: Callable[[tuple[LocalKey, ...]], Iterable[Lo
 
 def rotate_keys(path: Path) -> KeyRing:
     """Replace each key by a fresh one of the same name and rights. Raises as `read_keys`."""
-    return change_keys(path, lambda keys: [new_key(key.name, key.rights) for key in keys])
+    return change_keys(path, lambda keys: [replace(key, key=new_key(key.name, ()).key) for key in keys])
 
 
 def add_key(path: Path, name: str, rights: Iterable[GatewayRight]) -> KeyRing:
@@ -230,7 +263,23 @@ def _key(entry: Any) -> LocalKey:
     name, key = entry["name"], entry["key"]
     if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(key, str) and _KEY.fullmatch(key)):
         raise ValueError("no name, or no key")
-    return LocalKey(name, frozenset(GatewayRight(right) for right in entry["rights"]), key)
+    entities = tuple(entry.get("entities", ()))
+    if not all(isinstance(one, str) for one in entities):
+        raise ValueError("an entity is no text")
+    rights = frozenset(GatewayRight(right) for right in entry["rights"])
+    return LocalKey(name, rights, key, entities, _limits(entry.get("limits", {})))
+
+
+def _limits(values: Mapping[str, Any]) -> KeyLimits:
+    if not all(isinstance(value, int | float) and value > 0 for value in values.values()):
+        raise ValueError("a limit is no number above 0")
+    return KeyLimits(**values)
+
+
+def _entry(key: LocalKey) -> dict[str, Any]:
+    limits = {name: value for name, value in asdict(key.limits).items() if value != getattr(DEFAULT_LIMITS, name)}
+    entry: dict[str, Any] = {"name": key.name, "rights": sorted(key.rights), "key": key.key}
+    return entry | ({"entities": list(key.entities)} if key.entities else {}) | ({"limits": limits} if limits else {})
 
 
 # The keys of a running engine: those of the keys file as it is now.
@@ -248,13 +297,20 @@ class KeysInForce(KeyRing):
 
     Args:
         path: the file; it is made if it is missing. Raises as `keys_of`.
+        rules: the configuration's keys, which the file gets.
         revoked: called with the names of keys that changed or were removed.
         warn: called with a sentence for the operator.
     """
 
     def __init__(
-        self, path: Path, *, revoked: Callable[[frozenset[str]], object], warn: Callable[[str], object]
+        self,
+        path: Path,
+        *,
+        revoked: Callable[[frozenset[str]], object],
+        warn: Callable[[str], object],
+        rules: Iterable[KeyRule] = (),
     ) -> None:
+        keys_of(path, rules)
         state = _state_of(path)  # before it is read: a change in between is read again
         super().__init__(keys_of(path).keys)
         self._path = path

@@ -23,7 +23,6 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, Trouble, TroubleKind
 from paired_servicebus.engine.gateway.admission import Admission, OperatorLines
 from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
-from paired_servicebus.engine.gateway.front_links import MAX_BYTES, BytesInHand
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, GatewayPlace
 from paired_servicebus.engine.gateway.gateway_keys import (
     LOOK_SECONDS,
@@ -40,6 +39,7 @@ from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.gateway_options import GatewayOptions
+from servicebus_amqp.server.key_budgets import MAX_BYTES, KeyBudgets
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -95,7 +95,8 @@ class Gateway:
         self.clock = clock
         self.lines = OperatorLines()
         self.admission = Admission(self.lines)
-        self.in_hand = BytesInHand(max_bytes)
+        self.budgets = KeyBudgets(max_bytes)
+        self.in_hand = self.budgets.whole
         self.known = KnownEntities() if known is None else known
         self.turns = WriteTurns()
         self.connections: set[FrontConnection] = set()
@@ -135,7 +136,7 @@ class Gateway:
     def view(self, entities: Iterable[EntityView]) -> GatewayView:
         """Return the gateway and its clients now; `entities` have where sends go."""
         in_hand = self.in_hand
-        paused = frozenset(one.tally for one in in_hand.paused if isinstance(one, FrontConnection))
+        paused = frozenset(one.tally for one in self.budgets.paused() if isinstance(one, FrontConnection))
         lost = self._since is not None and self._server is not None and not self._server.is_serving()
         since, trouble = (None, "its port was closed; restart the engine") if lost else (self._since, "")
         place = GatewayPlace(self._host, self.port, since, trouble)
@@ -269,7 +270,9 @@ class GatewayPart(NoGateway):
         found = []
         try:
             if self._keys is None:
-                self._keys = KeysInForce(self._keys_file, revoked=self._revoke, warn=self._warn)
+                self._keys = KeysInForce(
+                    self._keys_file, revoked=self._revoke, warn=self._warn, rules=self._options.key_rules
+                )
         except (OSError, PairedError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             text = f"the gateway's keys {self._keys_file} cannot be read or made: {why or error}"

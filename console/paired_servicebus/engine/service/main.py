@@ -8,7 +8,6 @@ manager the arguments are `CONFIG foreground [read-only]`.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import faulthandler
 import gc
 import logging
@@ -58,6 +57,7 @@ from paired_servicebus.engine.service.probes import ProbePort
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
+from servicebus_amqp.server.key_budgets import return_free_memory
 
 CHECK_SECONDS: Final = 3.0
 """Seconds that a start waits for the first look at namespaces and entities, those of pairing included; it goes on
@@ -148,8 +148,7 @@ async def return_start_memory(after: float = START_SECONDS) -> None:
     """Return the memory that a start left free to the system, once: 4 MB. After `after` seconds."""
     await asyncio.sleep(after)
     gc.collect()
-    with suppress(AttributeError, OSError):  # glibc alone has malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)
+    return_free_memory()
 
 
 def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
