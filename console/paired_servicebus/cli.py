@@ -268,6 +268,9 @@ def demo(
     spark: Annotated[
         bool, Parameter(negative="--no-spark", help="Audit the journal and write the incident report, if it is there.")
     ] = True,
+    keep: Annotated[
+        Path | None, Parameter(show_default=False, help="A new folder for the journals, the tables and the report.")
+    ] = None,
     json: JsonLine = False,
 ) -> int:
     """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
@@ -279,7 +282,9 @@ def demo(
         return 0
     if not headless:
         _needs_terminal("paired demo --headless plays without one")
-    return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json, spark=spark)
+    return run_demo(
+        scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json, spark=spark, keep=keep
+    )
 
 
 @app.command

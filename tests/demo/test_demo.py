@@ -124,6 +124,9 @@ def test_the_result_has_the_keys_that_are_promised() -> None:
         (["--duration", "3"], "it must be at least"),
         (["--duration", "soon"], "duration"),
         (["--seed", "x"], "seed"),
+        (["--keep", "/usr"], "--keep is /usr, which is not an empty folder"),
+        (["--keep", "/etc/passwd"], "--keep is /etc/passwd, which is not an empty folder"),
+        (["--keep", "never-made", "--no-spark"], "--no-spark makes none"),
     ],
 )
 def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) -> None:

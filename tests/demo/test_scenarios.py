@@ -6,6 +6,7 @@ Played two at a time in one process, for a third of a minute; `.ci/run` plays so
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,16 @@ from paired_servicebus.demo.result import (
     MessageCounts,
     PingCounts,
     SyphonResult,
+    as_lines,
     differs,
     what_broke,
 )
 from paired_servicebus.demo.scenarios import ENTITIES, LISTED, SCENARIOS, Scenario
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.journal import records
+from paired_servicebus.pipeline.journal_tables import JournalTables
+from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
 from servicebus_sandbox import Sandbox
 
@@ -215,6 +220,16 @@ def test_a_demo_without_spark_or_with_a_pipeline_that_fails_is_judged_by_the_pro
     by = f"the project's own functions ({pipeline_audit.NOT_INSTALLED})"
     assert judged.audit == JournalAudit(lost=0, unexpected=0, duplicates=0, out_of_order=0, by=by)
     assert Path(str(judged.report)).read_text().startswith("Nothing failed over")
+    kept = pipeline_audit.judged(result, order, tmp_path / "it's kept")
+    assert kept.kept == str(tmp_path / "it's kept")
+    assert any("--tables " in line and "it's kept" in shlex.split(line)[-1] for line in as_lines(kept).splitlines())
+    with Tables.open(tmp_path / "it's kept" / "tables") as tables, JournalTables.open(order.journals) as known:
+        for table in TABLES:
+            columns = ", ".join(f'"{name}"' for name in TABLES[table])
+            query = f"select {columns} from {table} order by all"
+            assert tables.rows(query) == known.rows(query), table
+        assert [(one.engine, one.first, one.last) for one in tables.manifest.seen] == [("orders@web-1", 1, 2)]
+    assert [one.name for one in (tmp_path / "it's kept" / "journals").rglob("*.jsonl")]
     monkeypatch.setattr(pipeline_audit, "is_installed", lambda: True)
     order.tables.write_text("no folder")
     failed = pipeline_audit.judged(result, order)

@@ -7,6 +7,7 @@ audit, and the demo gives the reason.
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.report.report_command import Wording, write_report
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.table_store.stored_tables import store_tables
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 TABLES_TIMEOUT: Final = 300.0
@@ -39,23 +41,40 @@ def is_installed() -> bool:
     return find_spec("pyspark") is not None
 
 
-def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
+def judged(result: DemoResult, order: PlayRequest, keep: Path | None = None) -> DemoResult:
     """Return the result with the audit of the journals and the report's path, or with the reason why there is none.
 
-    The engine and a pipeline that followed it have ended. Ctrl-C leaves it at that.
+    The engine and a pipeline that followed it have ended. Ctrl-C leaves it at that. Journals, tables and report go to
+    `keep`.
     """
     try:
         by, tables = _tables(order)
         with tables:
             audit = _audit(tables, by, numbered=result.scenario not in UNNUMBERED)
-            report = write_report(tables, report_since(tables, 0.0), _place(result), Wording(zone=None))
+            report = write_report(tables, report_since(tables, 0.0), keep or _place(result), Wording(zone=None))
+            kept = _kept(tables, order, keep) if keep is not None else None
     except PairedError as error:
         return _skipped(result, str(error))
+    except OSError as error:
+        return _skipped(result, f"{keep} cannot be written: {error.strerror or error}")
     except KeyboardInterrupt:
         return _skipped(result, "interrupted")
     return msgspec.structs.replace(
-        result, audit=audit, report=str(report), broken=[*result.broken, *differs(audit, result.messages)]
+        result, audit=audit, report=str(report), kept=kept, broken=[*result.broken, *differs(audit, result.messages)]
     )
+
+
+def _kept(tables: Tables | JournalTables, order: PlayRequest, keep: Path) -> str:
+    """Copy the journals to `keep`, and the tables beside them; return the folder. Raises OSError."""
+    for journal in order.journals:
+        shutil.copytree(journal, keep / "journals" / journal.name, dirs_exist_ok=True)
+    if isinstance(tables, Tables):
+        shutil.copytree(
+            order.tables, keep / "tables", symlinks=True, ignore=shutil.ignore_patterns("logs", "work", "staging")
+        )
+    else:
+        store_tables(tables, keep / "tables")
+    return str(keep)
 
 
 def _tables(order: PlayRequest) -> tuple[str, Tables | JournalTables]:

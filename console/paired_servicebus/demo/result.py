@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -219,6 +220,8 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """None: not yet."""
     report: str | None = None
     """Path of the incident report."""
+    kept: str | None = None
+    """The folder that has journals and tables, if the demo was to keep them."""
     fleet: FleetResult | None = None
     """What became of the order over the fleet, in that scenario."""
     languages: dict[str, Any] | None = None
@@ -290,6 +293,10 @@ def as_lines(result: DemoResult) -> str:
         lines.append(f"  the journal's audit{by}: {result.audit.skipped or _said(result.audit)}")
     if result.report is not None:
         lines.append(f"  the incident report: {result.report}")
+    if result.kept is not None:
+        query = "select entity, failed_over_at, failed_back_at, cause, parked from episodes"
+        lines.append(f"  journals and tables: {result.kept}; COLUMNS.md of the pipeline has each column's meaning")
+        lines.append(f'  query them: paired tables query "{query}" --tables {shlex.quote(result.kept)}/tables')
     lines += [f"  DID NOT HOLD: {sentence}" for sentence in result.broken]
     lines += [f"  LOST {name}" for name in result.lost_ids]
     lines += [f"  UNEXPECTED {name}" for name in result.unexpected_ids]

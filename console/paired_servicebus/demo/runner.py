@@ -26,19 +26,33 @@ CLONE: Final = Path(__file__).parents[3]
 """The folder of the project, unless this is an installation."""
 
 
-def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_line: bool, spark: bool = True) -> int:
+def run_demo(
+    *,
+    scenario: str,
+    duration: float,
+    seed: int,
+    headless: bool,
+    json_line: bool,
+    spark: bool = True,
+    keep: Path | None = None,
+) -> int:
     """Play a scenario; the exit status: 0 balanced, 1 unbalanced or cut short.
 
     Args:
         duration: seconds of sending; draining comes on top.
         json_line: the last line of standard output is the result as one JSON object, and the only one.
         spark: have the journal audited and an incident report written; by Spark, where it is installed.
+        keep: a folder for journal, tables and report, which is new or empty; None: they go with the demo.
 
     Raises:
         PairedError: it could not be played; one sentence.
     """
     if scenario_named(scenario) is ANY_LANGUAGE:
         examples_clone()
+    if keep is not None:
+        if not spark:
+            raise ConfigurationError("--keep keeps the tables of the journal, and --no-spark makes none: leave one out")
+        _refuse_full(keep)
     if not duration >= LEAST_DURATION:
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
     # A screen that is ended by a signal is none of ours: the worker clears away.
@@ -60,7 +74,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
         with worker_process(order, folder) as worker:
             result = relay_lines(worker, say) if headless else _watch(worker, order)
         if result is not None and spark:
-            result = _judged(result, order, say)
+            result = _judged(result, order, say, keep)
     if result is None:
         print("the demo was left before its end: nothing to compare", file=sys.stderr)
         return 1
@@ -78,14 +92,23 @@ def examples_clone(clone: Path = CLONE) -> Path:
     return clone
 
 
-def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]) -> DemoResult:
+def _refuse_full(keep: Path) -> None:
+    """Raise ConfigurationError: the folder has something in it, or is none."""
+    try:
+        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+            raise ConfigurationError(f"--keep is {keep}, which is not an empty folder: name a new one")
+    except OSError as error:
+        raise ConfigurationError(f"--keep is {keep}, which cannot be read: {error.strerror or error}") from error
+
+
+def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object], keep: Path | None) -> DemoResult:
     """Return the result with the pipeline's audit and report."""
     from paired_servicebus.demo import pipeline_audit  # with duckdb behind it
 
     by = "Spark audits the journal" if pipeline_audit.is_installed() else "the journal is audited without Spark"
     say(f"{by}, and the incident report is written; Ctrl-C leaves that out")
     with exit_on_signal():
-        return pipeline_audit.judged(result, order)
+        return pipeline_audit.judged(result, order, keep)
 
 
 @contextmanager

@@ -184,7 +184,9 @@ def _met(report: Report) -> Iterator[str]:
         return
     blocked = max((one.blocked or 0.0 for one in met), default=0.0)
     slow = f"; callers were refused or slow for {duration(blocked)} at most" if blocked else ""
-    callers = f"; {plural(sum(refused), 'message')} refused" if refused else "; refused messages are not recorded"
+    callers = "; refused messages are not recorded"
+    if refused:
+        callers = f"; {plural(sum(refused), 'message')} refused" if sum(refused) else "; no message was refused"
     yield f"{plural(failed, 'attempt')} failed{slow}{callers}."
 
 
