@@ -32,6 +32,7 @@ SAMPLES = {
     str: "x",
     int: 1,
     float: 1.5,
+    float | None: 2.5,
     bool: True,
     bool | None: True,
     FailureKind: FailureKind.TIMEOUT,

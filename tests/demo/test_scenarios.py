@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.demo.captions import LONGEST_CAPTION
-from tests.pipeline.judged import by_functions, records_of
+from tests.pipeline.judged import judge, records_of
 from tests.pipeline.test_audit import started
 
 from paired_servicebus.core.model.pairing_events import EngineStopped, Event
@@ -113,7 +113,7 @@ async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
 
 def audited(events: list[Event]) -> JournalAudit:
     """What the project's own functions make of the receipts."""
-    found = by_functions(records_of([started(), *events, EngineStopped(at=events[-1].at, reason="done")])).verdict()
+    found = judge(records_of([started(), *events, EngineStopped(at=events[-1].at, reason="done")])).verdict()
     return JournalAudit(
         lost=found["lost"] + found["missing"] + found["unknown"] + found["in_flight"],
         unexpected=found["unexpected"],

@@ -1,22 +1,20 @@
-"""Judgements of a list of records: by the SQL in duckdb, and by the pure functions."""
+"""Judgements of a list of records by duckdb."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import duckdb
 
-from paired_servicebus.core.judging.audit import BacklogReading, audit
-from paired_servicebus.core.judging.engine_boots import BootFold, pairings_of_engines
-from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
-from paired_servicebus.core.judging.verdicts import verdicts
-from paired_servicebus.core.model.pairing_events import Event, QueueRead, Record
+from paired_servicebus.core.model.pairing_events import Event, Record
 from paired_servicebus.pipeline.judging import audit_sql
-from paired_servicebus.pipeline.judging.sql_engine import WORDS
-from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
+from paired_servicebus.pipeline.judging import judge as audit
+from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
+from paired_servicebus.pipeline.judging.judge import derive
+from paired_servicebus.pipeline.judging.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.schema import TABLES
 
 Row = dict[str, Any]
@@ -31,7 +29,7 @@ def records_of(
 
 @dataclass(frozen=True)
 class Judged:
-    """What one of the two made of them: rows by their columns, times in microseconds."""
+    """What was made of them: rows by their columns, times in microseconds."""
 
     receipts: list[Row]
     audit: list[Row]
@@ -62,83 +60,33 @@ def micros(at: float) -> int:
     return round(at * 1_000_000)
 
 
-def by_functions(
-    records: Sequence[Record], *, now: int | None = None, in_flight: int = IN_FLIGHT, **span: Any
-) -> Judged:
-    """Judged by the pure functions."""
-    boots, receipts = BootFold(), ReceiptFold()
-    for record in records:
-        if boots.add(record):
-            receipts.add(record)
+def judge(records: Sequence[Record], *, now: int | None = None, in_flight: int = IN_FLIGHT, batches: int = 1) -> Judged:
+    """Judged by duckdb; the receipts are added up in some batches, as the pipeline does."""
     at = end_of(records) if now is None else now
-    made, named = boots.boots(), receipts.receipts(boots.pairings())
-    fates = audit(named, made, readings_of(records, pairings_of_engines(made)), now=at, in_flight=in_flight)
-    found = verdicts(fates, named, made, now=at, **span)
-    rows = [{**_row(one), **one.counts} for one in found]
-    for row in rows:
-        del row["counts"]
-    return Judged([_row(one) for one in named], [_row(one) for one in fates], rows)
-
-
-def by_sql(
-    records: Sequence[Record], *, now: int | None = None, in_flight: int = IN_FLIGHT, batches: int = 1, **span: Any
-) -> Judged:
-    """Judged by the SQL in duckdb; the receipts are added up in some batches, as the pipeline does."""
-    at = end_of(records) if now is None else now
-    events = event_rows(records)
-    boots = BootFold()
-    for record in records:
-        boots.add(record)
+    once = list({(one.engine, one.boot, one.seq): one for one in records}.values())
     with duckdb.connect(config={"threads": 1}) as connection:
-        for word in WORDS:
-            connection.execute(word)
-        load(connection, "engines", [_row(one) for one in boots.boots()])
-        load(connection, "backlog", backlog_rows(records))
-        _make(connection, "receipts", "select null", empty=True)
-        for part in range(batches):
-            load(connection, "events", events[part::batches])
-            new = audit_sql.PARTIAL.format(events="events", engines="engines")
-            columns = ", ".join(f'"{name}"' for name in TABLES["receipts"])
-            both = f"(select {columns} from receipts union all select {columns} from ({new}))"
-            _make(connection, "receipts", audit_sql.MERGE.format(partials=both))
-        given = {
-            "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": at, "in_flight": in_flight
-        }  # fmt: skip
-        for name, query in (part for parts in audit_sql.PARTS for part in parts.items()):
-            connection.execute(f"create or replace temp table {name} as {query.format(**given)}")
-        _make(connection, "audit", audit_sql.JUDGED.format(**given))
-        for name, query in parts_sql(**span).items():
-            connection.execute(f"create or replace temp table {name} as {query}")
-        _make(connection, "verdicts", verdicts_sql(now=at, **span))
+        engine = DuckdbEngine(connection)
+        load(connection, "events", event_rows(once))
+        derive(engine)
+        audit.judge(engine, now=at, in_flight=in_flight)
+        if batches > 1:
+            _check_batches(engine, batches)
         return Judged(*(rows_of(connection, table) for table in ("receipts", "audit", "verdicts")))
 
 
-def readings_of(records: Sequence[Record], pairings: Mapping[str, str]) -> list[BacklogReading]:
-    """What is read of the queues, as the pipeline's table has it: the last one of each engine's minute."""
-    return [
-        BacklogReading(
-            pairing=pairings[row["engine"]],
-            queue=row["queue"],
-            read_at=row["read_at"],
-            held=row["depth"] + row["scheduled"] + row["dead_lettered"],
-        )
-        for row in backlog_rows(records)
-    ]
-
-
-def backlog_rows(records: Sequence[Record]) -> list[Row]:
-    newest: dict[tuple[str, int, int], Row] = {}
-    for record in records:
-        event = record.event
-        if isinstance(event, QueueRead):
-            at = micros(event.at)
-            key = (record.engine, event.queue, at // 60_000_000)
-            if key not in newest or newest[key]["read_at"] < at:
-                newest[key] = {
-                    "engine": record.engine, "queue": event.queue, "read_at": at, "depth": event.depth,
-                    "scheduled": event.scheduled, "dead_lettered": event.dead_lettered,
-                }  # fmt: skip
-    return list(newest.values())
+def _check_batches(engine: DuckdbEngine, batches: int) -> None:
+    """The receipts of some batches, added up, are those of all records."""
+    columns = ", ".join(TABLES["receipts"])
+    engine.make("known_receipts", f"select {columns} from receipts where false")
+    for part in range(batches):
+        engine.make("some_events", f"select * from events where seq % {batches} = {part}")
+        partial = audit_sql.PARTIAL.format(events="some_events", engines="engines")
+        both = f"(select {columns} from known_receipts union all select {columns} from ({partial}))"
+        engine.make("known_receipts", audit_sql.MERGE.format(partials=both))
+    ordered = f"select {columns} from {{0}} order by all"
+    engine.make("of_batches", ordered.format("known_receipts"))
+    engine.make("of_all", ordered.format("receipts"))
+    assert engine.rows("of_batches") == engine.rows("of_all")
 
 
 def event_rows(records: Sequence[Record]) -> list[Row]:
@@ -169,16 +117,6 @@ def load(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row])
     )
 
 
-def _make(connection: duckdb.DuckDBPyConnection, table: str, query: str, *, empty: bool = False) -> None:
-    """A table with exactly its columns, of a query that has them."""
-    kinds = TABLES[table].items()
-    if empty:
-        return load(connection, table, [])
-    columns = ", ".join(f"cast({_quoted(name)} as {kind}) as {_quoted(name)}" for name, kind in kinds)
-    connection.execute(f"create or replace table {table} as select {columns} from ({query})")
-    return None
-
-
 def rows_of(connection: duckdb.DuckDBPyConnection, table: str) -> list[Row]:
     """A table's rows, times in microseconds."""
     names = [
@@ -191,7 +129,3 @@ def rows_of(connection: duckdb.DuckDBPyConnection, table: str) -> list[Row]:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-def _row(one: Any) -> Row:
-    return {field.name: getattr(one, field.name) for field in fields(one)}

@@ -47,6 +47,7 @@ class Engine:
     seq: int = 0
 
     def start(self, now: float) -> None:
+        before = (f"{self.name}-{self.boot}", self.seq) if self.boot else (None, None)
         self.boot += 1
         self.seq = 0
         self.write(
@@ -58,6 +59,8 @@ class Engine:
                 backlog_queues=1,
                 syphon=True,
                 version="1",
+                predecessor=before[0],
+                predecessor_seq=before[1],
             )
         )
 

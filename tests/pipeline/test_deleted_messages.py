@@ -17,7 +17,7 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World, until
-from tests.pipeline.judged import by_functions, by_sql, records_of
+from tests.pipeline.judged import judge, records_of
 from tests.pipeline.test_audit import started
 
 DAY = 24 * 3600.0
@@ -70,10 +70,9 @@ async def test_messages_deleted_from_the_primary_are_lost_and_named() -> None:
                 await received(paired, 1)
     assert len(gone) == 3
     records = slowly(world.events, later="later")
-    for judge in (by_functions, by_sql):
-        found = judge(records)
-        assert {name for name, status in found.statuses().items() if status == "lost"} == gone
-        assert (found.verdict()["lost"], found.verdict()["delivered"], found.verdict()["unknown"]) == (3, 8, 0)
+    found = judge(records)
+    assert {name for name, status in found.statuses().items() if status == "lost"} == gone
+    assert (found.verdict()["lost"], found.verdict()["delivered"], found.verdict()["unknown"]) == (3, 8, 0)
 
 
 async def test_messages_deleted_from_the_backlog_are_missing_and_named() -> None:
@@ -94,10 +93,9 @@ async def test_messages_deleted_from_the_backlog_are_missing_and_named() -> None
             await until(lambda: world.told(QueueRead)[-1].depth == 0)
     assert len(gone) == 5
     records = slowly(world.events)
-    for judge in (by_functions, by_sql):
-        found = judge(records)
-        assert {name for name, status in found.statuses().items() if status == "missing"} == gone
-        assert found.reasons()["m0"].startswith("queue 0 held none of its 5 at ")
+    found = judge(records)
+    assert {name for name, status in found.statuses().items() if status == "missing"} == gone
+    assert found.reasons()["m0"].startswith("queue 0 held none of its 5 at ")
 
 
 @pytest.mark.parametrize("prefetch", [0, 8])
@@ -119,7 +117,6 @@ async def test_messages_that_two_real_receivers_are_behind_with_are_in_flight(pr
                     await sender.send_messages(ServiceBusMessage(b"x", message_id="later"))
     got = {event.message_id for event in world.told(MessageReceived)}
     for count in range(len(world.events) - 20, len(world.events) + 1):
-        for judge in (by_functions, by_sql) if count == len(world.events) else (by_functions,):
-            found = judge(slowly(world.events[:count], later="later"))
-            assert {status for name, status in found.statuses().items() if name not in got} <= {"in flight", "accepted"}
-            assert found.verdict()["lost"] == 0
+        found = judge(slowly(world.events[:count], later="later"))
+        assert {status for name, status in found.statuses().items() if name not in got} <= {"in flight", "accepted"}
+        assert found.verdict()["lost"] == 0

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.core.judging.receipts import SECOND
 from paired_servicebus.core.model.pairing_events import (
     Commanded,
     Delivered,
@@ -29,10 +28,11 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.journal_tables import JournalTables
+from paired_servicebus.pipeline.judging.audit_sql import SECOND
 from paired_servicebus.pipeline.report.report_queries import last_report
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from tests.approval import Approve
-from tests.pipeline.judged import by_functions, records_of
+from tests.pipeline.judged import judge, records_of
 from tests.pipeline.test_audit import at_rest, passed_by, receipt, started
 
 
@@ -141,7 +141,7 @@ def test_they_judge_as_the_functions_do(tmp_path: Path) -> None:
     ]
     flat = [record for group in groups for record in group]
     with JournalTables.open([put(tmp_path, *groups)]) as tables:
-        judged = by_functions(flat)
+        judged = judge(flat)
         rows = tables.rows("select message_id, status, reason from audit")
         assert {row["message_id"]: row["status"] for row in rows} == judged.statuses()
         verdict = tables.verdict()

@@ -10,8 +10,8 @@ import random
 
 import pytest
 
-from paired_servicebus.core.judging.receipts import SECOND
-from tests.pipeline.judged import by_functions
+from paired_servicebus.pipeline.judging.audit_sql import SECOND
+from tests.pipeline.judged import judge
 from tests.pipeline.slow_receivers import Played, SlowWorld
 
 SEEDS = range(int(os.environ.get("PAIRED_SEEDS", "5")))
@@ -43,7 +43,7 @@ def test_a_slow_receiver_loses_nothing(seed: int) -> None:
             for record, written in zip(played.records, played.written_at, strict=True)
             if written <= reach[record.engine]
         ]
-        found = by_functions(here, now=round(at * SECOND))
+        found = judge(here, now=round(at * SECOND))
         bad = {row["message_id"] for row in found.audit if row["status"] in ("lost", "missing", "unexpected")}
         assert bad <= played.deleted, (at, reach)
 
@@ -57,14 +57,14 @@ def test_what_is_deleted_beside_slow_receivers_is_found_and_nothing_else(seed: i
             for record, written in zip(played.records, played.written_at, strict=True)
             if written <= reach[record.engine]
         ]
-        found = by_functions(here, now=round(at * SECOND))
+        found = judge(here, now=round(at * SECOND))
         assert {name for name, status in found.statuses().items() if status == "lost"} <= played.deleted
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_deleted_beside_healthy_receivers_is_lost_in_the_end(seed: int) -> None:
     played = SlowWorld(2000 + seed, deletes=5, healthy=True).play(hours=8)
-    found = by_functions(played.records, now=round((played.end + 1) * SECOND)).statuses()
+    found = judge(played.records, now=round((played.end + 1) * SECOND)).statuses()
     assert {name for name, status in found.items() if status == "lost"} <= played.deleted
     assert {found[name] for name in played.deleted} <= {"lost", "in flight"}, (
         "the last of a queue have none behind them"

@@ -96,7 +96,11 @@ class EntityProbed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStarted(Event, kind="engine-started"):
-    """An engine paired `primary` with `secondary`; it found or created `backlog_queues` queues."""
+    """An engine paired `primary` with `secondary`; it found or created `backlog_queues` queues.
+
+    `predecessor` is the boot before this one that its journal has, `predecessor_seq` the number of that boot's last
+    record; None: it has none. So a reader knows whether it has all records of a killed boot.
+    """
 
     pairing: str
     primary: str
@@ -104,6 +108,8 @@ class EngineStarted(Event, kind="engine-started"):
     backlog_queues: int
     syphon: bool
     version: str
+    predecessor: str | None = None
+    predecessor_seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +117,14 @@ class EngineStopped(Event, kind="engine-stopped"):
     """An engine ended cleanly."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRetired(Event, kind="engine-retired"):
+    """An operator declared this record's engine gone for good: it records nothing any more."""
+
+    by: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,9 +245,11 @@ class _SendReceipt(_Receipt):
     """The fate of a message that an application sent.
 
     `key` is the name of the gateway's key that its client signed with; None for a sender of this process.
+    `time_to_live` is the message's own, in seconds; None: it has the entity's.
     """
 
     key: str | None = None
+    time_to_live: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortReadError
-from paired_servicebus.pipeline.ingest.episode_tables import JUDGED as FIGURES
 from paired_servicebus.pipeline.ingest.event_writer import arrow_schema
 from paired_servicebus.pipeline.ingest.journal_files import (
     ASK,
@@ -42,9 +41,9 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_dated,
     write_rows,
 )
-from paired_servicebus.pipeline.judging import audit_sql
-from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT, micros
-from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
+from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
+from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
+from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, FIGURES
 from paired_servicebus.pipeline.spark.spark_session import first_line, for_small_work, side_by_side
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
@@ -161,24 +160,6 @@ select pairing as kept_pairing, lower(entity) as kept_entity, message_id as kept
 where last_at >= timestamp_micros({{horizon}}) or status in ({_OPEN}) or received_at = last_received
 """
 """The message that an entity's receivers reported last stays: with none, it would seem that they report nothing."""
-_DIVERTED: Final = """
-    select diverted_by as engine, diverted_boot as boot, lower(entity) as name, diverted_at as at, 1 as place,
-           diverted_at, moved, dead_lettered, greatest(moved_at, dead_lettered_at) as left_at,
-           moved + dead_lettered >= diverted as has_left, cast(null as string) as id
-    from receipts where diverted > 0
-    union all
-    select engine, boot, lower(entity), began_at, 0, null, null, null, null, null, id from episodes
-"""
-EPISODE_FIGURES: Final = f"""
-with placed as (
-    select *, last_value(id, true) over (partition by engine, boot, name order by at, place) as episode
-    from ({_DIVERTED})
-)
-select episode as id, min(diverted_at) as first_diverted_at,
-       case when bool_and(has_left) then max(left_at) end as backlog_empty_at,
-       count(diverted_at) as parked, count_if(moved > 0) as moved, count_if(dead_lettered > 0) as dead_lettered
-from placed where episode is not null and place = 1 group by episode
-"""
 
 
 def judge(spark: Any, lake: Lake) -> None:
@@ -269,14 +250,14 @@ class _Judgement:
         spark = self._spark
         given = {
             "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": self._end,
-            "in_flight": micros(IN_FLIGHT),
+            "in_flight": IN_FLIGHT,
         }  # fmt: skip
         for independent in audit_sql.PARTS:
             made = [partial(self._make, name, query.format(**given)) for name, query in independent.items()]
             side_by_side(spark, made)
-        new = self._write("audit", audit_sql.JUDGED.format(**given))
+        new = self._write("audit", audit_sql.AUDIT.format(**given))
         frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
-        parts = parts_sql()
+        parts = verdict_sql.PARTS
         unsettled, self.figures, *made = side_by_side(
             spark,
             [partial(self._arrow, query) for query in (_UNSETTLED, EPISODE_FIGURES, *parts.values())],
@@ -284,12 +265,12 @@ class _Judgement:
         self.unsettled = unsettled["n"][0].as_py()
         for name, rows in zip(parts, made, strict=True):
             self._small.createDataFrame(rows).createOrReplaceTempView(name)
-        verdicts = self._small.sql(verdicts_sql(now=self._end)).toArrow()
+        verdicts = self._small.sql(verdict_sql.VERDICTS.format(now=self._end)).toArrow()
         return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
 
     def _make(self, name: str, query: str) -> None:
         """Make a part of the audit, once, however often it is read."""
-        if name == "late":  # its size is not bounded, and decides how it is joined
+        if name in audit_sql.LARGE:  # its size is not bounded, and decides how it is joined
             self._spark.sql(query).write.parquet(str(self._place / name))
             self._spark.read.parquet(str(self._place / name)).createOrReplaceTempView(name)
             return

@@ -11,8 +11,7 @@ before the commit.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -34,206 +33,12 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_days,
     write_rows,
 )
-from paired_servicebus.pipeline.judging.audit_sql import PAIRING_BY_NAME
+from paired_servicebus.pipeline.judging.derived_sql import ENGINES, PINGS, READINGS, SUMMED, SUMS, TIMELINE_OF_EVENTS
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, merged
-from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, GAPS, TABLES, TIMELINE
-
-# The tables whose rows are sums by minute: their keys, their measures, and the SQL that makes them. All of Spark's.
-#
-# A batch's events are first summed up in one pass (SUMS, PINGS, READINGS): a row for each minute, kind and key. Each
-# table's rows of the batch are then added to its rows of the same minutes, so that a key has one row. Nothing depends
-# on how events were cut into batches.
-
-MEASURES: Final = (
-    "accepted", "failed", "count", "sends", "parked", "pings", "receives", "moves", "settlements",
-    "sent_bytes", "parked_bytes", "moved_bytes",
-)  # fmt: skip
-"""Fields of counted kinds that are summed."""
-_COUNTED: Final = (
-    "sends", "failures", "operations", "diverted", "moved", "dead-lettered", "destination-failed", "pump-stopped",
-    "ping-sent", "ping-failed", "ping-accepted", "queue-read",
-)  # fmt: skip
-
-_MINUTE: Final = "date_trunc('minute', event_time)"
-_WITHIN: Final = "(unix_micros(event_time) % 60000000) / 1e6D"
-
-SUMS: Final = f"""
-select engine, {_MINUTE} as minute, kind, entity, queue, route, failure,
-       case when kind = 'dead-lettered' then reason end as reason, count(*) as n,
-       {", ".join(f"try_sum(`{name}`) as `{name}`" for name in MEASURES)},
-       max(case when kind = 'sends' and route = 'primary' and accepted > 0
-                then timestamp_micros(unix_micros(event_time) - bigint(seconds * 1e6D)) end) as last_good_at
-from events
-where trouble is null and event_time is not null and kind in ({", ".join(f"'{kind}'" for kind in _COUNTED)})
-group by 1, 2, 3, 4, 5, 6, 7, 8
-"""
-PINGS: Final = f"""
-select engine, {_MINUTE} as minute, entity,
-       collect_list(took) as ping_seconds
-from events where trouble is null and event_time is not null and kind = 'ping-accepted' group by 1, 2, 3
-"""
-READINGS: Final = f"""
-select engine, {_MINUTE} as minute, queue, max(event_time) as read_at,
-       max_by(depth, event_time) as depth, max(depth) as depth_max,
-       max_by(size_bytes, event_time) as bytes, max_by(dead_lettered, event_time) as dead_lettered,
-       max_by(scheduled, event_time) as scheduled, count(*) as n, sum({_WITHIN}) as sum_t, sum(double(depth)) as sum_d,
-       sum({_WITHIN} * {_WITHIN}) as sum_tt, sum({_WITHIN} * depth) as sum_td
-from events where trouble is null and event_time is not null and kind = 'queue-read' group by 1, 2, 3
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummedTable:
-    """One of them.
-
-    Args:
-        keys: the columns that a row is known by.
-        measures: the other columns that add up, each with its aggregate; `{0}` is the column.
-        kinds: of the events that it is made of.
-        source: the batch's rows, from `sums`, `pings` and `readings`; any number for a key.
-        derived: columns that follow from the others, each with its expression.
-    """
-
-    keys: tuple[str, ...]
-    measures: Mapping[str, str]
-    kinds: tuple[str, ...]
-    source: str
-    derived: Mapping[str, str] = field(default_factory=dict)
-
-    def query(self, table: str) -> str:
-        """Return the query of the table's new rows, from the batch and the view `known_TABLE` of its present rows."""
-        names = (*self.keys, *self.measures)
-        rows = f"select {_listed(names)} from ({self.source}) union all select {_listed(names)} from known_{table}"
-        sums = ", ".join(f"{how.format(f'`{name}`')} as `{name}`" for name, how in self.measures.items())
-        whole = f"select {_listed(self.keys)}, {sums} from ({rows}) group by {_listed(self.keys)}"
-        columns = ", ".join(
-            f"cast({self.derived.get(name, f'`{name}`')} as {_spark(kind)}) as `{name}`"
-            for name, kind in TABLES[table].items()
-        )
-        return f"select {columns} from ({whole})"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _spark(kind: str) -> str:
-    return {"VARCHAR": "string", "DOUBLE[]": "array<double>"}.get(kind, kind)
-
-
-def _nothing(*names: str) -> str:
-    return ", ".join(f"null as `{name}`" for name in names)
-
-
-def _quantile(share: float) -> str:
-    """Return the SQL of a quantile of `ping_seconds`, which are sorted: between two values by their distance."""
-    place = f"(size(ping_seconds) - 1) * {share}D"
-    low, high = f"ping_seconds[int(floor({place}))]", f"ping_seconds[int(ceil({place}))]"
-    return f"case when size(ping_seconds) > 0 then {low} + ({high} - {low}) * ({place} - floor({place})) end"
-
-
-SUM: Final = "coalesce(try_sum({0}), 0)"
-LATEST: Final = "max_by({0}, read_at)"
-_SENT: Final = (
-    "primary_accepted", "primary_failed", "backlog_accepted", "backlog_failed", "pings_sent", "pings_accepted",
-    "pings_failed",
-)  # fmt: skip
-_FIGURES: Final = ("read_at", "depth", "depth_max", "bytes", "dead_lettered", "scheduled")
-_FIT: Final = ("n", "sum_t", "sum_d", "sum_tt", "sum_td")
-_COSTS: Final = {
-    "sends": "sent_bytes", "parked": "parked_bytes", "pings": "0", "receives": "0", "moves": "moved_bytes",
-    "settlements": "0",
-}  # fmt: skip
-
-SUMMED: Final = {
-    "minutes": SummedTable(
-        keys=("engine", "entity", "minute"),
-        measures={
-            **dict.fromkeys(_SENT, SUM),
-            "ping_seconds": "array_sort(flatten(collect_list({0})))",
-            "last_good_at": "max({0})",
-        },
-        kinds=("sends", "ping-sent", "ping-accepted", "ping-failed"),
-        source=f"""
-            select engine, entity, minute,
-                   case when kind = 'sends' and route = 'primary' then accepted end as primary_accepted,
-                   case when kind = 'sends' and route = 'primary' then failed end as primary_failed,
-                   case when kind = 'sends' and route <> 'primary' then accepted end as backlog_accepted,
-                   case when kind = 'sends' and route <> 'primary' then failed end as backlog_failed,
-                   case when kind = 'ping-sent' then n end as pings_sent,
-                   case when kind = 'ping-accepted' then n end as pings_accepted,
-                   case when kind = 'ping-failed' then n end as pings_failed,
-                   null as ping_seconds, last_good_at
-            from sums where kind in ('sends', 'ping-sent', 'ping-accepted', 'ping-failed')
-            union all select engine, entity, minute, {_nothing(*_SENT)}, ping_seconds, null from pings""",
-        derived={
-            "availability": "primary_accepted / nullif(primary_accepted + primary_failed, 0)",
-            "accepted_share": "(primary_accepted + backlog_accepted) / "
-            "nullif(primary_accepted + primary_failed + backlog_accepted + backlog_failed, 0)",
-            "ping_p50": _quantile(0.5),
-            "ping_p95": _quantile(0.95),
-            "ping_p99": _quantile(0.99),
-        },
-    ),
-    "failures": SummedTable(
-        keys=("engine", "entity", "minute", "route", "failure"),
-        measures={"count": SUM},
-        kinds=("failures",),
-        source="select engine, entity, minute, route, failure, `count` from sums where kind = 'failures'",
-    ),
-    "backlog": SummedTable(
-        keys=("engine", "queue", "minute"),
-        measures={
-            "parked": SUM,
-            "read_at": "max({0})",
-            "depth": LATEST,
-            "depth_max": "max({0})",
-            "bytes": LATEST,
-            "dead_lettered": LATEST,
-            "scheduled": LATEST,
-            **dict.fromkeys(_FIT, "sum({0})"),
-        },
-        kinds=("diverted", "queue-read"),
-        source=f"""
-            select engine, queue, minute, n as parked, {_nothing(*_FIGURES, *_FIT)} from sums where kind = 'diverted'
-            union all select engine, queue, minute, null, {_listed((*_FIGURES, *_FIT))} from readings""",
-        derived={
-            # of one reading the spread is 0 but for rounding
-            "slope": "(n * sum_td - sum_t * sum_d) / nullif(round(n * sum_tt - sum_t * sum_t, 6), 0D)"
-        },
-    ),
-    "syphon": SummedTable(
-        keys=("engine", "queue", "entity", "minute"),
-        measures=dict.fromkeys(("moved", "retries", "dead_lettered"), SUM),
-        kinds=("moved", "dead-lettered", "destination-failed", "pump-stopped"),
-        source="""
-            select engine, queue, entity, minute, case when kind = 'moved' then n end as moved,
-                   case when kind in ('destination-failed', 'pump-stopped') then n end as retries,
-                   case when kind = 'dead-lettered' then n end as dead_lettered
-            from sums where kind in ('moved', 'dead-lettered', 'destination-failed', 'pump-stopped')""",
-    ),
-    "dead_letters": SummedTable(
-        keys=("engine", "queue", "entity", "minute", "reason"),
-        measures={"count": SUM},
-        kinds=("dead-lettered",),
-        source="select engine, queue, entity, minute, reason, n as `count` from sums where kind = 'dead-lettered'",
-    ),
-    "cost": SummedTable(
-        keys=("engine", "minute", "cause"),
-        measures={"operations": SUM, "bytes": SUM},
-        kinds=("operations",),
-        source=" union all ".join(
-            f"select engine, minute, '{cause}' as cause, `{cause}` as operations, {size} as bytes from sums "
-            f"where kind = 'operations' and `{cause}` > 0"
-            for cause, size in _COSTS.items()
-        ),
-    ),
-}
-"""By table."""
-
+from paired_servicebus.pipeline.table_store.schema import GAPS
 
 # Events, written by Spark's tasks: those of journal files, and those of a query that are new to the tables.
 
@@ -313,71 +118,6 @@ def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
     return numbered.unionByName(others)
 
 
-# The tables `engines` and `gaps`: each boot's records by their numbers, and how it ended. SQL of Spark's.
-#
-# ENGINES reads the views `spans` (of all records in the tables), `told` (the batch's rows of `timeline`), `receiving`
-# (boots with a `received` record in the batch) and `known_engines` (the table before).
-
-SILENT: Final = 15
-"""Minutes without a record, before the newest one of its pairing's engines, after which an engine counts as gone."""
-_TOLD: Final = ("primary", "secondary", "syphon", "backlog_queues", "version")
-
-_NUMBERS: Final = """
-    select engine, boot, min_by(first_at, first) as first_at, max_by(last_at, last) as last_at,
-           min(first) as first_seq, max(last) as last_seq, sum(last - first + 1) as records,
-           max(case when first = 1 then last_at end) as complete_to,
-           case when count(*) > 1 or min(first) > 1 then max_by(first_at, first) end as complete_from
-    from spans group by engine, boot
-"""
-_LAST: Final = """
-    select * from (select *, row_number() over (partition by engine, boot order by seq desc) as place from told
-                   where kind = '{0}') where place = 1
-"""
-_BOOTS: Final = f"""
-    select numbers.*,
-           coalesce(started.pairing, known.pairing_name, {PAIRING_BY_NAME.format(engine="numbers.engine")})
-               as pairing_name,
-           coalesce(started.event_time, known.started_at) as started_at,
-           {", ".join(f"coalesce(started.{name}, known.{name}) as {name}" for name in _TOLD)},
-           coalesce(stopped.event_time, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
-           coalesce(stopped.reason, case when known.ended = 'stopped' then known.end_reason end) as stop_reason,
-           coalesce(known.receives, false) or receiving.boot is not null as receives
-    from numbers left join known_engines as known using (engine, boot) left join started using (engine, boot)
-         left join stopped using (engine, boot) left join receiving using (engine, boot)
-"""
-_SHARED: Final = """
-    select *, min(pairing_name) over (
-        partition by lower(`primary`), lower(secondary), case when `primary` is null then pairing_name end
-    ) as of_namespaces from named
-"""
-_GROUPED: Final = "select *, min(of_namespaces) over (partition by pairing_name) as pairing from shared"
-"""Engines of the same two namespaces share backlog queues, whatever their names: they are one pairing."""
-_PLACED: Final = """
-    select *, max(first_at) over (partition by engine) as newest_boot,
-           max(last_at) over (partition by pairing) as newest
-    from boots
-"""
-_ENDED: Final = f"""
-    select *, case when stopped_at is not null then 'stopped' when newest_boot > last_at then 'restarted'
-                   when last_at < newest - interval {SILENT} minutes then 'silent' else 'running' end as ended
-    from placed
-"""
-ENGINES: Final = f"""
-with numbers as ({_NUMBERS}), started as ({_LAST.format("engine-started")}),
-     stopped as ({_LAST.format("engine-stopped")}),
-     named as ({_BOOTS}), shared as ({_SHARED}), boots as ({_GROUPED}), placed as ({_PLACED}), told as ({_ENDED})
-select pairing, engine, boot, started_at, first_at, last_at, first_seq, last_seq, records,
-       last_seq - records as missing, complete_to, complete_from, ended,
-       case ended when 'stopped' then stopped_at when 'restarted' then newest_boot when 'silent' then last_at end
-           as ended_at,
-       case ended when 'stopped' then stop_reason when 'restarted' then 'the engine was killed, and started again'
-                  when 'silent' then 'it recorded nothing for {SILENT} minutes, while others of its pairing did' end
-           as end_reason,
-       `primary`, secondary, syphon, backlog_queues, version, receives, pairing_name
-from told
-"""
-
-
 def spans_of(manifest: Manifest) -> Any:
     """Return the spans of all records as an Arrow table."""
     spans = manifest.seen
@@ -413,11 +153,6 @@ def gaps_of(manifest: Manifest) -> Any:
     return pa.Table.from_pylist(rows, schema=arrow_schema(GAPS))
 
 
-_LISTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
-TIMELINE_OF_EVENTS: Final = f"""
-select {", ".join(f"`{name}`" for name in TIMELINE)} from events
-where trouble is null and kind not in ({_LISTED})
-"""
 _RARE: Final = (
     ("pings", PINGS, "ping-accepted"), ("readings", READINGS, "queue-read"),
 )  # fmt: skip
@@ -516,7 +251,7 @@ class BatchTables:
         """Return the batch's rows of `timeline`, the files of the engines' tables, and whether an episode changes."""
         spark, batch = self._small, after.batch + 1
         told = self._spark.sql(TIMELINE_OF_EVENTS).toArrow()
-        spark.createDataFrame(told).createOrReplaceTempView("told")
+        spark.createDataFrame(told).createOrReplaceTempView("timeline")
         engines = self._engines(after, found, existing)
         changed: dict[str, Files] = {
             "engines": write_rows(place, "engines", engines, batch),

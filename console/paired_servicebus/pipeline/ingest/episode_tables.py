@@ -15,127 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.pipeline.ingest.table_files import Existing, frame
+from paired_servicebus.pipeline.judging.derived_sql import words
+from paired_servicebus.pipeline.judging.episode_sql import BEFORE, EPISODES, SENDS, STORIES, STORY_KINDS
 from paired_servicebus.pipeline.table_store.lake import Files, Staged
-from paired_servicebus.pipeline.table_store.schema import EPISODES as COLUMNS
-
-NEAR: Final = 2
-"""Seconds that an operator's order may stand before the change of state that it makes, or after it."""
-BEFORE: Final = 120
-"""Seconds before an episode in which the last accepted send is searched second by second."""
-ORDERS: Final = ("forced", "pinned", "released")
-STORY_KINDS: Final = ("state-changed", "ping-sent", "ping-accepted", "ping-failed", *ORDERS)
-JUDGED: Final = ("first_diverted_at", "backlog_empty_at", "parked", "moved", "dead_lettered")
-"""Columns of a judgement."""
-
-
-def _quoted(words: tuple[str, ...]) -> str:
-    return ", ".join(f"'{word}'" for word in sorted(words))
-
-
-_DIVERTING: Final = _quoted(tuple(state.value for state in DIVERTING))
-_OPEN: Final = _quoted((State.SUSPECT.value, *(state.value for state in DIVERTING)))
-_ORDERS: Final = _quoted(ORDERS)
-_BOOT: Final = "partition by engine, boot, lower(entity) order by seq"
-
-_MARKED: Final = f"""
-    select *, last_value(state, true) over ({_BOOT} rows between unbounded preceding and 1 preceding) as state_before
-    from (select *, case when kind = 'state-changed' then now end as state from story)
-"""
-_OPENED: Final = f"""
-    select *, coalesce(state in ({_OPEN}), false) and coalesce(state_before not in ({_OPEN}), true) as opens,
-           coalesce(state_before in ({_OPEN}), false) as is_inside,
-           coalesce(state not in ({_OPEN}), false) and coalesce(state_before in ({_OPEN}), false) as closes
-    from marked
-"""
-_NUMBERED: Final = f"""
-    select *, sum(int(opens)) over ({_BOOT}) as nth,
-           first_value(case when opens then event_time end, true)
-               over ({_BOOT} rows between 1 following and unbounded following) as next_begin,
-           last_value(case when closes then event_time end, true)
-               over ({_BOOT} rows between unbounded preceding and 1 preceding) as last_end
-    from opened
-"""
-_PLACED: Final = f"""
-    select *, case when opens or is_inside then nth
-                   when kind not in ({_ORDERS}) then 0
-                   when next_begin <= event_time + interval {NEAR} seconds and next_begin >= event_time then nth + 1
-                   when kind <> 'forced' and last_end + interval {NEAR} seconds >= event_time then nth
-                   else 0 end as episode
-    from numbered
-"""
-_SUMMED: Final = f"""
-    select engine, boot, episode, max(case when opens then entity end) as entity,
-           max(case when opens then event_time end) as began_at,
-           max(case when opens and state = 'suspect' then event_time end) as suspected_at,
-           min_by(event_time, seq) filter (where state in ({_DIVERTING})) as failed_over_at,
-           min_by(event_time, seq) filter (where kind = 'ping-accepted') as first_ping_at,
-           max(case when closes then event_time end) as closed_at, max(case when closes then state end) as closed_by,
-           max_by(event_time, seq) as last_at, coalesce(max(state = 'forced'), false) as forced,
-           coalesce(min_by(why, seq) filter (where state in ({_DIVERTING})),
-                    max(case when opens then why end)) as cause,
-           max(case when closes then why end) as closed_why,
-           count_if(kind = 'ping-sent') as pings_sent, count_if(kind = 'ping-accepted') as pings_accepted,
-           count_if(kind = 'ping-failed') as pings_failed,
-           to_json(transform(
-               array_sort(collect_list(case when kind in ({_ORDERS})
-                                            then struct(seq, event_time, kind, `by`, why) end)),
-               one -> struct(date_format(one.event_time, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'") as at, one.kind as what,
-                             coalesce(one.`by`, '') as by, coalesce(one.why, '') as why))) as orders
-    from placed where episode > 0 group by engine, boot, lower(entity), episode
-"""
-_ENDED: Final = """
-    select summed.*, engines.pairing, engines.ended_at,
-           concat(entity, '@', engine, '@', unix_micros(began_at)) as id,
-           case when closed_by = 'pinned' then 'pinned'
-                when closed_by is not null and failed_over_at is not null then 'failed back'
-                when closed_by is not null then 'recovered'
-                when engines.ended in ('stopped', 'restarted') then 'engine ended'
-                when engines.ended = 'silent' then 'engine silent' else 'open' end as outcome,
-           case when closed_by is null then engines.end_reason else closed_why end as end_reason
-    from summed join engines using (engine, boot)
-    where began_at is not null
-"""
-_GOOD: Final = f"""
-    select id, max(good_at) as good_at from (
-        select id, sends.good_at from ended join sends
-            on ended.engine = sends.engine and lower(ended.entity) = lower(sends.entity) and sends.good_at < began_at
-            and sends.good_at >= began_at - interval {BEFORE} seconds
-        union all
-        select id, minutes.last_good_at from ended join minutes
-            on ended.engine = minutes.engine and lower(ended.entity) = lower(minutes.entity)
-            and minutes.last_good_at < began_at - interval {BEFORE} seconds
-    ) group by id
-"""
-_CARRIED: Final = ", ".join(f"{name} as known_{name}" for name in ("last_good_at", *JUDGED))
-_MADE: Final = {
-    **{name: name for name in COLUMNS},
-    "failed_back_at": "case when failed_over_at is not null then closed_at end",
-    "last_at": "case when outcome = 'engine ended' then greatest(last_at, ended_at) else last_at end",
-    "last_good_at": "coalesce(good_at, known_last_good_at)",
-    **{name: f"known_{name}" for name in JUDGED},
-}
-STORIES: Final = f"""
-with marked as ({_MARKED}), opened as ({_OPENED}), numbered as ({_NUMBERED}), placed as ({_PLACED}),
-     summed as ({_SUMMED})
-{_ENDED}
-"""
-EPISODES: Final = f"""
-with good as ({_GOOD}), carried as (select id, {_CARRIED} from known)
-select {", ".join(f"{how} as `{name}`" for name, how in _MADE.items())}
-from ended left join good using (id) left join carried using (id)
-union all select {", ".join(f"`{name}`" for name in COLUMNS)} from others
-"""
-SENDS: Final = """
-select engine, entity, timestamp_micros(unix_micros(event_time) - bigint(seconds * 1e6D)) as good_at
-from events where kind = 'sends' and trouble is null and route = 'primary' and accepted > 0
-"""
 
 
 def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]) -> bool:
@@ -154,7 +42,7 @@ def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, change
     spark.createDataFrame(engines).createOrReplaceTempView("engines")
     spark.createDataFrame(_boots(boots)).createOrReplaceTempView("touched")
     _new(spark, "timeline", existing, changed).createOrReplaceTempView("timeline")
-    story = f"select * from timeline left semi join touched using (engine, boot) where kind in ({_quoted(STORY_KINDS)})"
+    story = f"select * from timeline left semi join touched using (engine, boot) where kind in ({words(STORY_KINDS)})"
     spark.sql(f"{story} and entity is not null and event_time is not null").createOrReplaceTempView("story")
     spark.createDataFrame(spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
     return True

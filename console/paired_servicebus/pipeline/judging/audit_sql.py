@@ -1,39 +1,63 @@
 """The audit: the fate of every message, judged from its receipts (SPEC.md section 11).
 
-    delivered      a receiver got it
+    delivered      a receiver got it; of a topic, every subscription that records
     accepted       its destination accepted it, and no receiver of the entity records what it gets
     in flight      its destination accepted it lately, or a receiver has not got past it: slow is not lost
     parked         in the backlog, as far as the journals go
     dead-lettered  by the syphon
+    expired        its time to live ended before a receiver got to it
     missing        parked by its receipts, and the backlog queues hold less than that
-    lost           accepted by its destination, every receiver got past it, no journal is incomplete
-    unknown        would be lost, missing or unexpected, but a journal is incomplete; `reason` has which
+    lost           accepted by its destination, every receiver got past it, and nothing speaks against it
+    unknown        anything else that was accepted; `reason` has why
     refused, in doubt; unexpected: received, though refused or never attempted
 
 A receiver got past a message when it got another one that was accepted later: by the same engine, in the order of its
-records' numbers; or by another engine, by their clocks and with a margin for them. Receivers that got nothing else for
-IN_FLIGHT after the message, and for twice as long as their slowest message took, are behind.
+records' numbers; or by another engine, by clocks that messages between the two have compared, and with a margin.
+Receivers that got nothing else for IN_FLIGHT after the message, and for twice as long as their slowest message took,
+are behind.
 
-A topic's message may be kept out by each subscription's filter, a session may wait alone, a scheduled message is late,
-and one without a sender here has a journal elsewhere: those are never lost, only unknown.
+A message is not lost but unknown where blame has no evidence: a journal may lack its receipt; a topic's filter may have
+kept it out; a session may wait alone; a scheduled message is late; its time to live may have ended; one without a
+sender here has a journal elsewhere, and so may the messages of its entity have other ids; receivers that miss messages
+again and again between others record only a share of the entity.
 
-JUDGED is a statement over the view `receipts` (MERGE) and the views of PARTS. These are made first, in their order,
-from `receipts`, `engines` and `backlog`; all but `late` have a few rows for each engine or entity.
+PARTS are made first, in their order, from `receipts`, `engines` and `backlog`; then AUDIT.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.judging import receipts
-from paired_servicebus.core.judging.receipts import (
-    CLOCK_MARGIN,
-    LOCK_CYCLES,
-    ORDER_MARGIN,
-    PASS_MARGIN,
-    READING_MARGIN,
-    RECEIVER_FORGOTTEN,
-)
+from paired_servicebus.pipeline.judging.derived_sql import PAIRING_BY_NAME
+
+# The limits of the audit, in microseconds.
+
+SECOND: Final = 1_000_000
+IN_FLIGHT: Final = 900 * SECOND
+"""A message that its destination accepted is in flight for this long at least: Service Bus itself may be as late, and
+a prefetching receiver holds messages until their locks end (section 10)."""
+PASS_MARGIN: Final = 60 * SECOND
+"""A receiver got past a message when it received one that the same engine delivered this much later: an engine's own
+sends overlap."""
+CLOCK_MARGIN: Final = 900 * SECOND
+"""The same for a message that another engine delivered: their clocks differ."""
+CLOCK_DOUBT: Final = 300 * SECOND
+"""A difference of clocks from which on a verdict says it."""
+LOCK_CYCLES: Final = 3600 * SECOND
+"""A message may be held so long by receivers that let locks end: Service Bus dead-letters it after ten locks of at most
+five minutes, by default."""
+RECEIVER_FORGOTTEN: Final = 24 * 3600 * SECOND
+"""A receiver without a message for so long, while others of the entity had some, does not hold others back."""
+READING_MARGIN: Final = 60 * SECOND
+"""A backlog queue's reading counts for messages that were diverted this long before it."""
+ORDER_MARGIN: Final = 1 * SECOND
+"""Messages without a sender's number are out of order if their sender had accepted answers this far apart."""
+EXPIRY_MARGIN: Final = 60 * SECOND
+"""A time to live is over for certain this long after its end."""
+SCATTERED: Final = 3
+RARE: Final = 50
+"""Receivers of an entity seem to record only a share where messages of one sender were not received in SCATTERED
+separate runs or more, between others that were, and more often than once in RARE messages."""
 
 # Receipts: the journalled facts about a message, as rows that add up.
 #
@@ -42,10 +66,6 @@ from paired_servicebus.core.judging.receipts import (
 #
 # `reached_…` is the last acceptance by the destination: a direct send, or the syphon's move. `received_…` is the first
 # delivery to a receiver.
-
-PAIRING_BY_NAME: Final = "regexp_replace({engine}, '(-drain)?@[^@]*$', '')"
-"""An engine's pairing where no engine-started record gives it: its name up to the last "@". A drain's tasks add
-"-drain" to the pairing's name."""
 
 PARTIAL: Final = f"""
 select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) as pairing,
@@ -61,7 +81,7 @@ select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) 
        cast(case when kind = 'received' then 1 else 0 end as bigint) as received,
        cast(case when kind = 'received' and event.delivery_count > 0 then 1 else 0 end as bigint) as redelivered,
        cast(case when event.is_scheduled then 1 else 0 end as bigint) as scheduled,
-       event.queue,
+       event.queue, event.time_to_live,
        case when kind = 'dead-lettered' then event.reason end as reason,
        case when kind = 'diverted' then event.engine end as diverted_by,
        case when kind = 'diverted' then event.boot end as diverted_boot,
@@ -81,7 +101,8 @@ select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) 
        case when kind = 'received' then event.seq end as received_seq,
        event.event_time as last_at
 from (select /*+ repartition(message_id) */ raw.engine, raw.boot, raw.seq, raw.event_time, kind, reason, entity,
-             number, queue, message_id, raw.key, is_scheduled, stream, subscription, session, delivery_count
+             number, queue, message_id, raw.key, is_scheduled, stream, subscription, session, delivery_count,
+             time_to_live
       from {{events}} as raw
       where trouble is null and message_id is not null and entity is not null
         and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')) as event
@@ -106,7 +127,8 @@ MERGE: Final = f"""
 select pairing, max(entity) as entity, message_id, max(subscription) as subscription, max(stream) as stream,
        max(number) as number, max(session) as session, max(key) as key,
        {", ".join(f"cast(sum({name}) as bigint) as {name}" for name in _RECEIPT_SUMS)},
-       max(scheduled) as scheduled, max(queue) as queue, max(reason) as reason,
+       max(scheduled) as scheduled, max(queue) as queue,
+       max(time_to_live) as time_to_live, max(reason) as reason,
        min_by(diverted_by, diverted_at) as diverted_by, min_by(diverted_boot, diverted_at) as diverted_boot,
        min_by(diverted_seq, diverted_at) as diverted_seq,
        max_by(reached_by, reached_at) as reached_by, max_by(reached_boot, reached_at) as reached_boot,
@@ -122,33 +144,12 @@ group by message_id, pairing, lower(entity), lower(coalesce(subscription, ''))
 """By the message's id first: ids differ early, where keys begin with the pairing's name, and Spark compares them so."""
 
 
-# The SQL of this room counts in microseconds and runs in Spark (ANSI mode) and in duckdb. Its limits are those of
-# paired_servicebus.core.judging.receipts, which this module passes on.
-
-IN_FLIGHT: Final = receipts.IN_FLIGHT // receipts.SECOND
-"""Seconds that a message is in flight at least."""
-
-
-def micros(seconds: float) -> int:
-    """Return seconds as microseconds."""
-    return round(seconds * 1_000_000)
-
-
-_BOOTS: Final = """
-select pairing, engine, boot, syphon, first_at, last_at,
-       case when engine like '%-drain@%' then 'stopped' else coalesce(ended, 'running') end as ended,
-       case when coalesce(missing, 0) = 0 then null when complete_from is not null then complete_from
-            when missing = first_seq - 1 then first_at else last_at end as complete_from
-from {engines}
-"""
-"""Boots of engines. A drain's task ends with its journal; it records nothing else. `complete_from`: the end of the
-last gap."""
-
+_BOOTS: Final = "select pairing, engine, boot, syphon, first_at, last_at, ended, complete_from from {engines}"
 _COVER: Final = """
 select pairing, max(complete_from) as covered_from,
        min(case when ended in ('running', 'silent') then last_at end) as covered_to,
-       max(case when syphon then 1 else 0 end) > 0 or max(case when engine like '%-drain@%' then 1 else 0 end) > 0
-           as syphon_known,
+       min(case when ended = 'silent' then last_at end) as silent_from,
+       max(case when syphon or engine like '%-drain@%' then 1 else 0 end) > 0 as syphon_known,
        max_by(engine, complete_from) as gap_engine,
        min_by(engine, case when ended in ('running', 'silent') then last_at end) as late_engine
 from boots group by pairing
@@ -166,9 +167,41 @@ _PLACED: Final = "with placed as (select *, lower(entity) as folded from {receip
 _ENTITIES: Final = f"""
 {_PLACED}
 select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
-       max(subscription is not null) as is_topic, max(session is not null) as has_sessions
+       max(cast(subscription is not null as int)) > 0 as is_topic, max(cast(session is not null as int)) > 0
+           as has_sessions
 from placed group by pairing, folded
 """
+_CLOCKS: Final = f"""
+{_PLACED}
+select pairing, reached_by, min(unix_micros(received_at) - unix_micros(reached_at)) as fastest
+from placed where received > 0 and subscription is null and direct + moved = 1 group by pairing, reached_by
+"""
+"""`fastest`: the shortest time from an engine's acceptance of a message to its delivery, by the two engines' clocks."""
+_LISTENERS: Final = f"""
+{_PLACED}
+select pairing, folded, lower(subscription) as listener, max(subscription) as subscription, max(received_at) as got_at
+from placed where received > 0 and subscription is not null group by pairing, folded, lower(subscription)
+"""
+_MISSED: Final = f"""
+{_PLACED},
+expected as (
+    select /*+ broadcast(listeners) */ placed.pairing, placed.folded, message_id, listener, listeners.subscription,
+           got_at
+    from placed join listeners on placed.pairing = listeners.pairing and placed.folded = listeners.folded
+    where placed.subscription is null and direct + moved > 0
+      and unix_micros(reached_at) <= unix_micros(got_at) + {RECEIVER_FORGOTTEN}
+),
+heard as (
+    select pairing, folded, message_id, lower(subscription) as listener from placed
+    where received > 0 and subscription is not null
+)
+select expected.pairing, expected.folded, expected.message_id, min(got_at) as heard_to,
+       array_join(sort_array(collect_set(subscription)), ', ') as missed
+from expected anti join heard on expected.pairing = heard.pairing and expected.folded = heard.folded
+     and expected.message_id = heard.message_id and expected.listener = heard.listener
+group by expected.pairing, expected.folded, expected.message_id
+"""
+"""The subscriptions that record, and have not got a topic's message."""
 
 _LATE: Final = f"""
 {_PLACED},
@@ -197,12 +230,12 @@ of the same sender. The six names are compared by a hash, in half the time: of t
 pair in 2^64, messages could seem out of order."""
 
 _SUMS: Final = (
-    "direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received", "again",
+    "direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received", "redelivered", "again",
 )  # fmt: skip
 _LEAST: Final = ("first_at", "accepted_at", "diverted_at", "received_at")
 _GREATEST: Final = (
-    "entity", "stream", "number", "key", "session", "scheduled", "queue", "reason", "reached_boot", "reached_seq",
-    "moved_at", "dead_lettered_at", "reached_at", "last_at",
+    "entity", "stream", "number", "key", "session", "scheduled", "queue", "time_to_live", "reason", "reached_by",
+    "reached_boot", "reached_seq", "moved_at", "dead_lettered_at", "reached_at", "last_at",
 )  # fmt: skip
 _COLUMNS: Final = ", ".join(("pairing", "folded", "message_id", *_SUMS, *_LEAST, *_GREATEST))
 _MESSAGES: Final = f"""
@@ -219,30 +252,35 @@ whole as (
     from parts where is_topic group by pairing, folded, message_id
 ),
 messages as (
-    select whole.*, late.message_id is not null as out_of_order
+    select whole.*, late.message_id is not null as out_of_order, missed.missed, missed.heard_to
     from whole left join late on whole.pairing = late.pairing and whole.folded = late.folded
                              and whole.message_id = late.message_id
+    left join missed on whole.pairing = missed.pairing and whole.folded = missed.folded
+                    and whole.message_id = missed.message_id
 )"""
 """A queue's message has one row in `receipts`; only a topic's are added up, which moves all rows."""
 
 _RECEIVERS: Final = f"""
 {_PLACED}
-select pairing, folded, received_by, received_boot, max(reached_at) as position, max(received_at) as got_at,
-       max(unix_micros(received_at) - unix_micros(reached_at)) as slowest, max(redelivered) > 0 as redelivers
+select pairing, folded, received_by, received_boot, max(least(reached_at, received_at)) as position,
+       max(received_at) as got_at, max(unix_micros(received_at) - unix_micros(reached_at)) as slowest,
+       max(redelivered) > 0 as redelivers
 from placed where received > 0 and subscription is null and direct + moved = 1
 group by pairing, folded, received_by, received_boot
 """
+"""`position`: no message is received before it is accepted, whatever the sender's clock says."""
 _RECENT: Final = f"""
 with engine_ends as (select pairing, engine, max_by(ended, first_at) as ended from boots group by pairing, engine),
 ranked as (
     select receivers.*, coalesce(ended, 'running') as ended,
-           max(case when coalesce(ended, 'running') <> 'stopped' then 1 else 0 end) over entity > 0 as any_runs,
+           max(case when coalesce(ended, 'running') not in ('stopped', 'retired') then 1 else 0 end) over entity > 0
+               as any_runs,
            max(got_at) over entity as newest_at,
            row_number() over (partition by receivers.pairing, folded, received_by order by got_at desc) as nth
     from receivers left join engine_ends on received_by = engine and receivers.pairing = engine_ends.pairing
     window entity as (partition by receivers.pairing, folded)
 )
-select *, nth = 1 and (ended <> 'stopped' or not any_runs) as is_counted
+select *, nth = 1 and (ended not in ('stopped', 'retired') or not any_runs) as is_counted
 from ranked where unix_micros(got_at) + {RECEIVER_FORGOTTEN} >= unix_micros(newest_at)
 """
 _FRONTS: Final = f"""
@@ -262,39 +300,47 @@ _BOOT_FRONTS: Final = f"""
 counted as (select * from recent where is_counted),
 boot_positions as (
     select /*+ broadcast(counted) */
-           placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
-           max(reached_seq) as seq, max_by(reached_at, reached_seq) as reached_at
+           placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_by,
+           placed.reached_boot, max(reached_seq) as seq, max_by(reached_at, reached_seq) as reached_at
     from placed join counted on placed.pairing = counted.pairing and placed.folded = counted.folded
          and placed.received_by = counted.received_by and placed.received_boot = counted.received_boot
     where received > 0 and subscription is null and direct + moved = 1
-    group by placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot
+    group by placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_by,
+             placed.reached_boot
 )
-select pairing, folded, reached_boot, count(*) as boot_behind, min(seq) as boot_seq, min(reached_at) as boot_at
-from boot_positions group by pairing, folded, reached_boot
+select pairing, folded, reached_by, reached_boot, count(*) as boot_behind, min(seq) as boot_seq,
+       min(reached_at) as boot_at
+from boot_positions group by pairing, folded, reached_by, reached_boot
 """
 """How far receivers got, by their slowest: in the deliveries of each engine, and by the clock. An engine that stopped
 is counted only where none runs. `patience`: twice the age of the oldest message that they got in a day, and at least
 LOCK_CYCLES where they got copies again: prefetched messages whose locks end come in any order."""
 
+_REACHED: Final = "unix_micros(reached_at)"
 _FACTS: Final = f"""
 facts as (
-    select /*+ broadcast(entities, cover, fronts, boot_fronts) */
+    select /*+ broadcast(entities, cover, fronts, boot_fronts, clocks) */
            messages.*, entities.recorded, entities.records_all, entities.is_topic, entities.has_sessions,
            cover.covered_from, cover.covered_to, cover.gap_engine, cover.late_engine,
            coalesce(cover.syphon_known, false) as syphon_known,
            direct + diverted as accepted, direct + moved > 0 as reached,
            case when direct + diverted > 0 then 'accepted' when in_doubt > 0 then 'in doubt'
                 when refused > 0 then 'refused' else 'never attempted' end as answer,
+           received > 0 and not is_topic and direct + diverted > 1 and direct + diverted > received - redelivered
+               as lacks_copy,
            ({{now}} - unix_micros(coalesce(reached_at, accepted_at))) / 1e6 as age,
-           coalesce(unix_micros(reached_at) + patience <= unix_micros(fronts.got_at)
-               and ((boot_behind = behind and reached_seq < boot_seq
-                     and unix_micros(reached_at) + {PASS_MARGIN} < unix_micros(boot_fronts.boot_at))
-                    or unix_micros(reached_at) + {CLOCK_MARGIN} < unix_micros(fronts.position)),
-               false) as passed,
+           coalesce({_REACHED} + patience <= unix_micros(fronts.got_at), false) as was_waited_for,
+           coalesce(boot_behind = behind and reached_seq < boot_seq
+                    and {_REACHED} + {PASS_MARGIN} < unix_micros(boot_fronts.boot_at), false) as passed_by_number,
+           coalesce({_REACHED} + {CLOCK_MARGIN} < unix_micros(fronts.position), false) as passed_by_clock,
+           clocks.fastest is not null as has_clock,
            cover.pairing is not null
-               and coalesce(coalesce(reached_at, received_at) > covered_from, true)
-               and coalesce(unix_micros(coalesce(reached_at, received_at)) + coalesce(patience, {{in_flight}})
-                            <= unix_micros(covered_to), true) as covered,
+               and coalesce(coalesce(reached_at, received_at) > covered_from, true) as is_after_gap,
+           coalesce(unix_micros(coalesce(reached_at, received_at)) + coalesce(patience, {{in_flight}})
+                    <= unix_micros(covered_to), true) as is_before_end,
+           coalesce({_REACHED} + {{in_flight}} > unix_micros(silent_from), false) as is_silent,
+           coalesce({_REACHED} + time_to_live * 1e6 + {EXPIRY_MARGIN} <= least({{now}}, unix_micros(covered_to)),
+                    false) as is_over,
            received = 0 and diverted > moved + dead_lettered and (recorded or direct + moved = 0) as in_backlog,
            dead_lettered > 0 and direct = 0 and received = 0 and diverted <= moved + dead_lettered
                and coalesce(moved_at <= dead_lettered_at, true) as is_dead
@@ -303,7 +349,9 @@ facts as (
     left join cover on messages.pairing = cover.pairing
     left join fronts on messages.pairing = fronts.pairing and messages.folded = fronts.folded
     left join boot_fronts on messages.pairing = boot_fronts.pairing and messages.folded = boot_fronts.folded
+                         and messages.reached_by = boot_fronts.reached_by
                          and messages.reached_boot = boot_fronts.reached_boot
+    left join clocks on messages.pairing = clocks.pairing and messages.reached_by = clocks.reached_by
 )"""
 
 _NAMED: Final = f"""
@@ -312,16 +360,16 @@ depths as (
     select pairing, queue, read_at, held from (
         select pairing, queue, read_at, held,
                row_number() over (partition by pairing, queue order by read_at desc, held desc) as newest
-        from (select coalesce(named.pairing, {PAIRING_BY_NAME.format(engine="readings.engine")}) as pairing,
+        from (select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="readings.engine")}) as pairing,
                      queue, read_at,
                      coalesce(depth, 0) + coalesce(scheduled, 0) + coalesce(dead_lettered, 0) as held
               from {{backlog}} as readings
-              left join (select engine, max(pairing) as pairing from boots group by engine) as named
-                on readings.engine = named.engine
+              left join (select engine, max(pairing) as pairing from boots group by engine) as known
+                on readings.engine = known.engine
               where read_at is not null) as readings
         join reach using (pairing)
         where unix_micros(read_at) <= readings_to
-    ) where newest = 1
+    ) as numbered where newest = 1
 ),
 backlogged as (
     select /*+ broadcast(entities) */ placed.pairing, placed.queue, placed.diverted_at
@@ -355,69 +403,152 @@ from parked join short on parked.pairing = short.pairing where short_by > 0
 """The last readings of the backlog queues, beside the number that they should hold by the receipts. Queues are summed:
 a queue's surplus may be another's deficit. A message is named where its queue held nothing."""
 
-_CLOCK: Final = "substr(cast({at} as string), 1, 16)"
-"""A time to the minute, UTC."""
-
-_REASON: Final = f"""
-case status
-    when 'missing' then concat('queue ', queue, ' held none of its ', expected, ' at ', {_CLOCK.format(at="read_at")})
-    when 'unknown' then case
-        when in_backlog and not syphon_known
-            then 'not in its queue: missing, or moved by an engine whose journal is not here'
-        when is_topic then 'no subscription that records deliveries got it; a filter may have kept it out'
-        when scheduled > 0 then 'it was scheduled for a later time'
-        when has_sessions then 'its session may wait for a receiver'
-        when answer = 'never attempted' then 'lost, or in a journal that is not here: its sender has none here'
-        when covered_from is not null and unix_micros(coalesce(reached_at, diverted_at)) <= unix_micros(covered_from)
-            then concat('lost, or in a journal that is not here: ', gap_engine, ' lacks records before ',
-                        {_CLOCK.format(at="covered_from")})
-        else concat('lost, or in a journal that is not here: ', coalesce(late_engine, pairing),
-                    ' recorded nothing after ', coalesce({_CLOCK.format(at="covered_to")}, 'that')) end
-    else reason end"""
+_JUDGED: Final = f"""
+{_PLACED},{_MESSAGES},{_FACTS}
+select /*+ broadcast(named) */ facts.*, named.read_at, named.expected, named.unnamed,
+       case when received > 0 and answer = 'refused' then 'unexpected'
+            when received > 0 and answer = 'never attempted' and moved = 0 and records_all and is_after_gap
+                 and is_before_end then 'unexpected'
+            when received > 0 and lacks_copy and diverted > moved + dead_lettered then 'parked'
+            when received > 0 and lacks_copy and age < {{in_flight}} / 1e6 then 'in flight'
+            when received > 0 and lacks_copy then 'unknown'
+            when received > 0 and missed is null then 'delivered'
+            when in_backlog then
+                case when not coalesce(is_named, false) then 'parked'
+                     when syphon_known and coalesce(diverted_at > covered_from, true)
+                          and coalesce(unix_micros(read_at) + {{in_flight}} <= unix_micros(covered_to), true)
+                         then 'missing'
+                     else 'unknown' end
+            when is_dead then 'dead-lettered'
+            when reached and not recorded then 'accepted'
+            when reached and is_topic and (age < {{in_flight}} / 1e6
+                                           or {_REACHED} + {{in_flight}} > unix_micros(heard_to)) then
+                case when is_silent then 'unknown' else 'in flight' end
+            when reached and is_topic then 'unknown'
+            when reached and is_over and is_after_gap and not has_sessions and scheduled = 0 then 'expired'
+            when reached and age < {{in_flight}} / 1e6 then 'in flight'
+            when reached and not (was_waited_for and (passed_by_number or passed_by_clock)) then
+                case when is_silent then 'unknown' else 'in flight' end
+            when reached and (has_sessions or scheduled > 0 or answer = 'never attempted' or not is_after_gap
+                              or not is_before_end or not (passed_by_number or has_clock)) then 'unknown'
+            when reached then 'lost'
+            when answer <> 'never attempted' then answer
+            else 'dead-lettered' end as fate
+from facts
+left join named on facts.pairing = named.pairing and facts.queue = named.queue and in_backlog
+               and unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
+"""
+"""Each message's fate, as far as its own receipts and its entity's receivers tell."""
+_DOUBTS: Final = f"""
+with suspects as (
+    select pairing, folded from judged where fate in ('lost', 'expired') group by pairing, folded
+),
+candidates as (
+    select judged.pairing, judged.folded, reached_by, fate = 'lost' as is_lost,
+           lag(fate = 'lost') over (partition by judged.pairing, judged.folded, reached_by
+                                    order by reached_at, reached_seq) as was_lost
+    from judged join suspects on judged.pairing = suspects.pairing and judged.folded = suspects.folded
+    where reached and (fate = 'lost' or received > 0)
+),
+runs as (
+    select pairing, folded,
+           max(case when runs >= {SCATTERED} and runs * {RARE} >= messages then runs else 0 end) as runs
+    from (select pairing, folded, reached_by, count(*) as messages,
+                 count_if(is_lost and not coalesce(was_lost, false)) as runs
+          from candidates group by pairing, folded, reached_by) as by_sender
+    group by pairing, folded
+),
+strangers as (
+    select pairing, folded, count(*) as strangers from judged
+    where received > 0 and answer in ('never attempted', 'refused') group by pairing, folded
+)
+select suspects.pairing, suspects.folded, coalesce(runs, 0) as runs, coalesce(strangers, 0) as strangers
+from suspects
+left join runs on suspects.pairing = runs.pairing and suspects.folded = runs.folded
+left join strangers on suspects.pairing = strangers.pairing and suspects.folded = strangers.folded
+"""
+"""What speaks against a loss, by entity. `runs`: the places where receivers seem to miss messages again and
+again.
+`strangers`: received messages whose sender has no journal here, or was refused."""
+_OVERTAKEN: Final = """
+select pairing, folded, message_id from (
+    select judged.pairing, judged.folded, message_id, fate, reached_at, time_to_live,
+           min(received_at) over (partition by judged.pairing, judged.folded order by reached_at
+                                  rows between 1 following and unbounded following) as later_at
+    from judged join (select pairing, folded from judged where fate = 'expired' group by pairing, folded) as expiring
+      on judged.pairing = expiring.pairing and judged.folded = expiring.folded
+    where reached and (fate = 'expired' or received > 0)) as followed
+where fate = 'expired' and unix_micros(later_at) < unix_micros(reached_at) + time_to_live * 1e6
+"""
+"""Messages whose receivers got a later one within their time to live: they may be lost instead of expired."""
 
 PARTS: Final = (
     {"boots": _BOOTS, "entities": _ENTITIES},
-    {"cover": _COVER, "receivers": _RECEIVERS},
+    {"cover": _COVER, "receivers": _RECEIVERS, "clocks": _CLOCKS, "listeners": _LISTENERS},
     {"reach": _REACH, "recent": _RECENT},
-    {"late": _LATE, "named": _NAMED, "boot_fronts": _BOOT_FRONTS, "fronts": _FRONTS},
+    {"late": _LATE, "named": _NAMED, "boot_fronts": _BOOT_FRONTS, "fronts": _FRONTS, "missed": _MISSED},
+    {"judged": _JUDGED},
+    {"doubts": _DOUBTS, "overtaken": _OVERTAKEN},
 )
-"""By name; each from those of the lines above it. Parameters as of JUDGED."""
+"""By name; each from those of the lines above it. Parameters as of AUDIT."""
+LARGE: Final = frozenset({"late", "missed", "judged", "overtaken"})
+"""Parts that may have a row for each message; the others have a few for each entity or boot."""
 OF_PARTS: Final = ("cover", "reach", "recent", "fronts")
-"""Parts that are made of others alone, and so of a few rows."""
-JUDGED: Final = f"""
-{_PLACED},{_MESSAGES},{_FACTS},
-judged as (
-    select /*+ broadcast(named) */ facts.*, named.read_at, named.expected, named.unnamed,
-           case when received > 0 and answer = 'refused' then 'unexpected'
-                when received > 0 and answer = 'never attempted' and moved = 0 and records_all and covered
-                    then 'unexpected'
-                when received > 0 then 'delivered'
-                when in_backlog then
-                    case when not coalesce(is_named, false) then 'parked'
-                         when syphon_known and coalesce(diverted_at > covered_from, true)
-                              and coalesce(unix_micros(read_at) + {{in_flight}} <= unix_micros(covered_to), true)
-                             then 'missing'
-                         else 'unknown' end
-                when is_dead then 'dead-lettered'
-                when reached and not recorded then 'accepted'
-                when reached and (age < {{in_flight}} / 1e6 or not (passed or is_topic)) then 'in flight'
-                when reached and (is_topic or has_sessions or scheduled > 0 or answer = 'never attempted'
-                                  or not covered) then 'unknown'
-                when reached then 'lost'
-                when answer <> 'never attempted' then answer
-                else 'dead-lettered' end as status
-    from facts
-    left join named on facts.pairing = named.pairing and facts.queue = named.queue and in_backlog
-                   and unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
+"""Parts that are made of small parts alone."""
+
+_CLOCK: Final = "substr(cast({at} as string), 1, 16)"
+"""A time to the minute, UTC."""
+_SECONDS: Final = "cast(cast(round(time_to_live) as bigint) as string)"
+_REASON: Final = f"""
+case status
+    when 'missing' then concat('queue ', queue, ' held none of its ', expected, ' at ', {_CLOCK.format(at="read_at")})
+    when 'expired' then concat('it had ', {_SECONDS}, ' s to live, and no receiver got a later message within them')
+    when 'unknown' then case
+        when lacks_copy then concat('accepted ', accepted, ' times and received ', received - redelivered,
+            ' times: one of two messages with this id is lost, or the entity drops duplicates')
+        when in_backlog and not syphon_known
+            then 'not in its queue: missing, or moved by an engine whose journal is not here'
+        when is_silent then concat('lost, or in a journal that is not here: ', coalesce(late_engine, pairing),
+                    ' recorded nothing after ', {_CLOCK.format(at="covered_to")})
+        when missed is not null
+            then concat('not received by the subscription ', missed, ': lost, or kept out by a filter')
+        when is_topic then 'no subscription that records deliveries got it; a filter may have kept it out'
+        when fate = 'expired' then concat('lost, or expired: it had ', {_SECONDS}, ' s to live')
+        when scheduled > 0 then 'it was scheduled for a later time'
+        when has_sessions then 'its session may wait for a receiver'
+        when answer = 'never attempted' then 'lost, or in a journal that is not here: its sender has none here'
+        when fate = 'lost' and strangers > 0 then concat('lost, or received with another id: ', strangers,
+            ' received messages of its entity have no sender here')
+        when fate = 'lost' then concat('lost, or received by a receiver that records nothing: in ', runs,
+            ' places messages between received ones are not recorded')
+        when covered_from is not null and unix_micros(coalesce(reached_at, diverted_at)) <= unix_micros(covered_from)
+            then concat('lost, or in a journal that is not here: ', gap_engine, ' lacks records before ',
+                        {_CLOCK.format(at="covered_from")})
+        when not is_before_end then concat('lost, or in a journal that is not here: ', coalesce(late_engine, pairing),
+                    ' recorded nothing after ', coalesce({_CLOCK.format(at="covered_to")}, 'that'))
+        else concat('lost, or still on its way: no message of ', coalesce(reached_by, 'its sender'),
+                    ' was received, so its clock cannot be compared') end
+    else reason end"""
+
+AUDIT: Final = f"""
+with weighed as (
+    select /*+ broadcast(doubts) */ judged.*, doubts.runs, doubts.strangers,
+           case when fate = 'lost' and (doubts.runs > 0 or strangers > 0) then 'unknown'
+                when fate = 'expired' and overtaken.message_id is not null then 'unknown' else fate end as status
+    from judged
+    left join doubts on judged.pairing = doubts.pairing and judged.folded = doubts.folded
+    left join overtaken on judged.pairing = overtaken.pairing and judged.folded = overtaken.folded
+                       and judged.message_id = overtaken.message_id
 )
 select pairing, entity, message_id, status, answer, key, queue, {_REASON} as reason, stream, number,
        direct, diverted, in_doubt, refused, moved, dead_lettered, received,
        cast(case when recorded then again else greatest(direct + moved - 1, 0) end as bigint) as duplicates,
        out_of_order,
-       first_at, accepted_at, diverted_at, moved_at, reached_at, received_at, last_at,
+       first_at, accepted_at, diverted_at, moved_at, reached_at, received_at, dead_lettered_at, last_at, time_to_live,
        (unix_micros(moved_at) - unix_micros(diverted_at)) / 1e6 as dwell, age, recorded as receivers_told,
-       case when status = 'parked' then nullif(unnamed, 0) end as among_missing
-from judged
+       case when status = 'parked' then nullif(unnamed, 0) end as among_missing,
+       case when status = 'unknown' and fate = 'lost' and strangers = 0 then true else false end as is_shared
+from weighed
 """
 """Parameters: `now`, the journals' end in microseconds (this machine's clock, if that is earlier); `in_flight`, the
 limit in microseconds."""

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 WORDS: Final = (
     "create or replace macro unix_micros(moment) as epoch_us(moment)",
     "create or replace macro timestamp_micros(n) as make_timestamp(n)",
-    "create or replace macro date_format(moment, pattern) as strftime(moment, '%Y-%m-%dT%H:%M:%S.%fZ')",
+    "create or replace macro date_format(moment, pattern) as strftime(moment, '%Y-%m-%d %H:%M:%S.%f')",
     "create or replace macro collect_list(x) as list(x) filter (x is not null)",
     "create or replace macro collect_set(x) as list(distinct x) filter (x is not null)",
     "create or replace macro sort_array(items) as list_sort(items)",
@@ -27,6 +27,7 @@ WORDS: Final = (
     "create or replace macro named_struct(a, w, b, x, c, y, d, z) as "
     "json_object(a::varchar, w, b::varchar, x, c::varchar, y, d::varchar, z)",
     "create or replace macro xxhash64(a, b, c, d, e, f) as hash(a, b, c, d, e, f)",
+    "create or replace macro array_repeat(item, times) as list_resize([item], times, item)",
     "create or replace macro try_sum(x) as sum(x)",
 )
 """Statements for a duckdb connection before it runs SQL of this room. A pattern of date_format is always the same."""

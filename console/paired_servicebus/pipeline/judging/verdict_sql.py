@@ -1,15 +1,26 @@
-"""Verdicts: the audit summed up, and what each sum rests on.
+"""Verdicts: the audit summed up, what each sum rests on, and a finding.
 
 A row is of an entity, of a pairing (`entity` ''), or of everything (`pairing` '' too). A topic has a row for each
-subscription that records, with deliveries and duplicates only: its filter is not known here. The same SQL judges one
-incident: the messages that were first seen in a span of time.
+subscription that records, with deliveries and duplicates only: its filter is not known here.
 
-The views of `parts_sql`, over all messages, are made first; the statement itself reads their few rows.
+The finding is the first of these that holds:
+
+    lost            messages are lost or missing, each by evidence of its own
+    unknown         a fate is; or a journal is incomplete, or a message came from nowhere: nothing comforts
+    not recorded    there is no message
+    not delivered   messages were dead-lettered, or expired
+    open            messages are parked, in flight or in doubt
+    nothing lost    none of these
+
+PARTS, over all messages, are made first; VERDICTS reads their few rows, `engines` and the audit's `clocks`. Its
+parameter `now` is the time of the judgement, in microseconds since the epoch.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from paired_servicebus.pipeline.judging.audit_sql import CLOCK_DOUBT
 
 _COUNTED: Final = (
     ("attempted", "answer <> 'never attempted'"),
@@ -20,6 +31,7 @@ _COUNTED: Final = (
     ("reached", "direct + moved > 0 or received > 0"),
     ("delivered", "received > 0"),
     ("dead_lettered", "status = 'dead-lettered'"),
+    ("expired", "status = 'expired'"),
     ("parked", "status = 'parked'"),
     ("in_flight", "status = 'in flight'"),
     ("missing", "status = 'missing'"),
@@ -30,80 +42,68 @@ _COUNTED: Final = (
     ("out_of_order", "out_of_order"),
     ("direct", "direct > 0"),
     ("recorded", "receivers_told"),
+    ("shared", "is_shared"),
+    ("only_accepted", "status = 'accepted'"),
 )
 _COUNTS: Final = ",\n           ".join(
     f"cast(count(case when {rule} then 1 end) as bigint) as {name}" for name, rule in _COUNTED
 )
 
-_JOURNALS: Final = """
+_JOURNALS: Final = f"""
+boots as (
+    select *, missing > 0 or not end_known or lacks_boot as is_incomplete
+    from engines where engine not like '%-drain@%'
+),
 journals as (
-    select pairing, engine,
-           max(case when missing > 0 and coalesce(unix_micros(complete_from) > {since}, true)
-                     and coalesce(unix_micros(complete_to) < {until}, true) then missing else 0 end) as lacks,
-           max(case when ended = 'silent' and unix_micros(last_at) < {until} then last_at end) as silent_at,
-           max(last_at) as last_at, max(case when ended in ('stopped', 'restarted') then 0 else 1 end) as runs
-    from {engines}
-    where engine not like '%-drain@%' and unix_micros(first_at) <= {until}
-      and (unix_micros(last_at) >= {since} or ended not in ('stopped', 'restarted'))
-    group by pairing, engine
+    select pairing, engine, max(case when is_incomplete then missing else 0 end) as lacks,
+           max(case when is_incomplete and not end_known then last_at end) as killed_at,
+           max(case when is_incomplete and lacks_boot then first_at end) as lacks_before,
+           max(case when ended = 'silent' then last_at end) as silent_at,
+           max(case when ended = 'retired' then last_at end) as retired_at,
+           max(last_at) as last_at, max(case when ended in ('running', 'silent') then 1 else 0 end) as runs,
+           max(case when is_incomplete then 1 else 0 end) as incomplete
+    from boots group by pairing, engine
 ),
 all_journals as (
-    select * from journals
-    union all select '' as pairing, engine, lacks, silent_at, last_at, runs from journals
+    select *, incomplete = 0 and silent_at is null as is_complete from journals
+    union all select '' as pairing, engine, lacks, killed_at, lacks_before, silent_at, retired_at, last_at, runs,
+                     incomplete, incomplete = 0 and silent_at is null from journals
 ),
 known as (
     select pairing, cast(count(*) as bigint) as journals,
-           cast(count(case when lacks = 0 and silent_at is null then 1 end) as bigint) as journals_complete,
-           coalesce(min(case when lacks = 0 and silent_at is null and runs = 1 then last_at end),
-                    max(case when lacks = 0 and silent_at is null then last_at end)) as complete_to,
+           cast(count(case when is_complete then 1 end) as bigint) as journals_complete,
+           coalesce(min(case when is_complete and runs = 1 then last_at end),
+                    max(case when is_complete then last_at end)) as complete_to,
            sort_array(collect_set(case
                when lacks > 0
                    then concat(engine, ' lacks ', lacks, case when lacks = 1 then ' record' else ' records' end)
+               when killed_at is not null
+                   then concat(engine, ' was killed after ', substr(cast(killed_at as string), 1, 16),
+                               ' UTC, and its last records may not be here')
+               when lacks_before is not null
+                   then concat(engine, ' lacks a run before ', substr(cast(lacks_before as string), 1, 16), ' UTC')
                when silent_at is not null
                    then concat(engine, ' recorded nothing after ', substr(cast(silent_at as string), 1, 16), ' UTC')
-               end)) as weak
+               end)) as weak,
+           sort_array(collect_set(case when retired_at is not null
+               then concat(engine, ' was declared gone for good; its last record is of ',
+                           substr(cast(retired_at as string), 1, 16), ' UTC.') end)) as retired
     from all_journals group by pairing
+),
+doubtful as (
+    select pairing, sort_array(collect_set(concat('The clock of ', reached_by, ' is ',
+               cast(cast(ceil(abs(fastest) / 6e7) as bigint) as string), case when fastest < 0
+               then ' minutes ahead of that of a receiver.'
+               else ' minutes behind that of a receiver, or its messages take as long.' end))) as clocks
+    from (select pairing, reached_by, fastest from clocks
+          union all select '', reached_by, fastest from clocks) as all_clocks
+    where abs(fastest) > {CLOCK_DOUBT} group by pairing
 ),
 syphons as (
     select pairing, max(case when syphon or engine like '%-drain@%' then 1 else 0 end) as syphon
-    from (select pairing, engine, syphon from {engines} union all select '' as pairing, engine, syphon from {engines})
+    from (select pairing, engine, syphon from engines union all select '' as pairing, engine, syphon from engines)
     group by pairing
 )"""
-
-
-def parts_sql(
-    *, audit: str = "audit", receipts: str = "receipts", since: int | None = None, until: int | None = None
-) -> dict[str, str]:
-    """Return the statements of the views `counted` and `subscribed`, by name: a few rows for each entity.
-
-    Args:
-        since, until: only messages first seen between them, in microseconds; None: all.
-    """
-    scope = "true"
-    if since is not None or until is not None:
-        scope = f"unix_micros(first_at) between {_since(since)} and {_until(until)}"
-    return {
-        "counted": _COUNTED_BY_ENTITY.format(audit=audit, scope=scope),
-        "subscribed": _COUNTED_BY_SUBSCRIPTION.format(receipts=receipts, scope=scope),
-    }
-
-
-def verdicts_sql(*, engines: str = "engines", now: int, since: int | None = None, until: int | None = None) -> str:
-    """Return the statement over `engines` and the views of `parts_sql`, in the columns of schema.VERDICTS.
-
-    Args:
-        now: the time of the judgement, in microseconds since the epoch.
-        since, until: as there.
-    """
-    return _VERDICTS.format(engines=engines, now=now, since=_since(since), until=_until(until))
-
-
-def _since(at: int | None) -> int:
-    return -1 if at is None else at
-
-
-def _until(at: int | None) -> int:
-    return 2**62 if at is None else at
 
 
 _NUMBERS: Final = (*(name for name, _ in _COUNTED), "duplicates")
@@ -117,19 +117,19 @@ _BY_SUBSCRIPTION: Final = ", ".join(
     f"cast({_OF_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
 )
 
-_COUNTED_BY_ENTITY: Final = f"""
+COUNTED: Final = f"""
 select pairing, entity,
        {_COUNTS},
        cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
        cast(coalesce(max(among_missing), 0) as bigint) as unnamed,
        max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as recorded_at
-from {{audit}} where {{scope}} group by pairing, entity
+from audit group by pairing, entity
 """
 """An entity whose name was written in several ways has as many rows: max(entity) would make Spark sort all messages."""
-_COUNTED_BY_SUBSCRIPTION: Final = f"""
+SUBSCRIBED: Final = f"""
 select pairing, max(entity) as entity, max(subscription) as subscription, {_BY_SUBSCRIPTION},
        max(received_at) as recorded_at
-from {{receipts}} where subscription is not null and received > 0 and {{scope}}
+from receipts where subscription is not null and received > 0
 group by pairing, lower(entity), lower(subscription)
 """
 
@@ -152,15 +152,28 @@ concat_ws(' ',
             case when journals_complete < journals then concat(': ', array_join(weak, ', ')) else '' end, '.') end,
     case when subscription = '' and attempted > 0 and direct = 0
          then 'Direct sends are not recorded; messages that stayed on the direct path are not counted.' end,
-    case when parked > 0 and coalesce(syphon, 0) = 0
+    case when parked + among_missing > 0 and coalesce(syphon, 0) = 0
          then 'No journal here is of an engine with a syphon: parked messages may have been moved since.' end,
     case when among_missing > 0 then concat(among_missing,
          ' of the parked messages are not in the backlog queues; which ones is not known.') end,
     case when unsent > 0 then concat(unsent, ' received messages have no sender in these journals.') end,
+    case when shared > 0 then concat(shared, ' messages are missing again and again between received ones: ',
+         'receivers seem to record only a share.') end,
+    nullif(array_join(retired, ' '), ''), nullif(array_join(clocks, ' '), ''),
     case when lost > 0 then concat('A lost message may have expired, or be in the dead-letter queue of its entity, ',
          'or have gone to a receiver that records nothing here.') end)"""
 
-_VERDICTS: Final = f"""
+_FINDING: Final = """
+case when lost + missing > 0 then 'lost'
+     when unknown + unexpected + unsent > 0 or coalesce(journals_complete, 0) < coalesce(journals, 0)
+          or parked > 0 and coalesce(syphon, 0) = 0 then 'unknown'
+     when attempted = 0 then 'not recorded' when dead_lettered + expired > 0 then 'not delivered'
+     when parked + in_flight + in_doubt - recovered > 0 then 'open' else 'nothing lost' end"""
+_ADJUSTED: Final = [
+    {"parked": "parked - among_missing as parked", "missing": "missing + among_missing as missing"}.get(name, name)
+    for name in _NUMBERS
+]
+VERDICTS: Final = f"""
 with {_JOURNALS},
 by_entity as (
     select pairing, lower(entity) as folded, max(entity) as entity, {_SUM}, cast(max(unnamed) as bigint) as unnamed,
@@ -173,7 +186,7 @@ leveled as (
            case when level = 'entity' then folded else '' end as part, entity, {_OWN}, in_flight_age, recorded_at,
            1 as is_entity, case when level <> 'entity' and nth = 1 then pairing_unnamed else 0 end as unnamed
     from (select *, max(unnamed) over (partition by pairing) as pairing_unnamed,
-                 row_number() over (partition by pairing order by folded) as nth from by_entity) as shared
+                 row_number() over (partition by pairing order by folded) as nth from by_entity) as numbered
     cross join levels
     union all
     select case when pairing = '' then 'all' else 'pairing' end as level, pairing as whole, '' as part, '' as entity,
@@ -192,13 +205,25 @@ sums_and_parts as (
            1 as recording_entities, 0 as among_missing
     from subscribed
 ),
-rows as (select *, case when entity = '' then '' else concat(' of ', entity) end as of_entity from sums_and_parts)
-select rows.pairing, entity, subscription, attempted, accepted, refused, in_doubt, recovered, reached, delivered,
-       dead_lettered, parked - among_missing as parked, in_flight, missing + among_missing as missing, lost, unknown,
-       unexpected, unsent, duplicates, out_of_order, in_flight_age, recording_entities > 0 as receivers_told,
-       coalesce(journals, 0) as journals, coalesce(journals_complete, 0) as journals_complete, complete_to,
-       timestamp_micros({{now}}) as judged_at, {_RESTS_ON} as rests_on
+named as (
+    select pairing, entity, subscription, {", ".join(_ADJUSTED)}, in_flight_age, recorded_at, entities,
+           recording_entities, among_missing, case when entity = '' then '' else concat(' of ', entity) end as of_entity
+    from sums_and_parts
+),
+rows as (
+    select named.*, coalesce(journals, 0) as journals, coalesce(journals_complete, 0) as journals_complete,
+           complete_to, {_RESTS_ON} as rests_on, {_FINDING} as finding
+    from named
+    left join known on named.pairing = known.pairing
+    left join syphons on named.pairing = syphons.pairing
+    left join doubtful on named.pairing = doubtful.pairing
+)
+select pairing, entity, subscription, attempted, accepted, refused, in_doubt, recovered, reached, delivered,
+       dead_lettered, expired, parked, in_flight, missing, lost, unknown, unexpected, unsent,
+       duplicates, out_of_order, in_flight_age, recording_entities > 0 as receivers_told, journals, journals_complete,
+       complete_to,
+       timestamp_micros({{now}}) as judged_at, rests_on,
+       case when subscription = '' then finding end as finding
 from rows
-left join known on rows.pairing = known.pairing
-left join syphons on rows.pairing = syphons.pairing
 """
+PARTS: Final = {"counted": COUNTED, "subscribed": SUBSCRIBED}

@@ -119,6 +119,12 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "end_reason": ("why it ended, in a sentence", ""),
     "engines.receives": ("whether it recorded messages that its receivers got", YES),
     "pairing_name": ("the engine's own name of the pairing", ""),
+    "predecessor": ("the boot before it, as its journal has it; null: none", ""),
+    "predecessor_seq": ("the number of that boot's last record", "number, from 1"),
+    "end_known": ("whether its last record is known to be its last", YES),
+    "lacks_boot": ("whether the boot before it is not here", YES),
+    "retired_at": ("when an operator declared the engine gone for good; null: nobody did", UTC),
+    "retired_why": ("the operator's reason", ""),
     # minutes of sends, pings, queues, the syphon and cost
     "primary_accepted": ("attempts that the primary accepted", SENDS),
     "primary_failed": ("attempts that failed at the primary", SENDS),
@@ -206,6 +212,8 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "dwell": ("how long it was parked", "seconds"),
     "age": ("the time from its acceptance to the judgement", "seconds"),
     "receivers_told": ("whether a receiver of its entity records what it gets", YES),
+    "is_shared": ("unknown since the receivers seem to record only a share of the entity", YES),
+    "time_to_live": ("the message's own time to live; null: it has the entity's", "seconds"),
     "among_missing": ("on parked messages: how many of its pairing are missing, not known by name", MESSAGES),
     "verdicts.entity": ("the entity; empty: the pairing as a whole", ""),
     "verdicts.subscription": ("the subscription; empty: the entity as a whole", ""),
@@ -232,6 +240,8 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "journals_complete": ("journals without a gap that are not behind", "journals"),
     "verdicts.complete_to": ("the time to which the complete journals go", UTC),
     "judged_at": ("the time of the judgement", UTC),
+    "expired": ("their time to live ended before a receiver got to them", MESSAGES),
+    "finding": ("lost, unknown, not recorded, not delivered, open or nothing lost", ""),
     "rests_on": ("what the verdict rests on, in sentences", ""),
 }  # fmt: skip
 """By column, or by table.column where a table means another thing by it."""

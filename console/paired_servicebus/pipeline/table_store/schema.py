@@ -75,15 +75,18 @@ ENGINES: Final[Columns] = {
     "complete_from": "TIMESTAMP",
     "ended": "VARCHAR", "ended_at": "TIMESTAMP", "end_reason": "VARCHAR",
     "primary": "VARCHAR", "secondary": "VARCHAR", "syphon": "BOOLEAN", "backlog_queues": "BIGINT", "version": "VARCHAR",
-    "receives": "BOOLEAN", "pairing_name": "VARCHAR",
+    "receives": "BOOLEAN", "pairing_name": "VARCHAR", "predecessor": "VARCHAR", "predecessor_seq": "BIGINT",
+    "end_known": "BOOLEAN", "lacks_boot": "BOOLEAN", "retired_at": "TIMESTAMP", "retired_why": "VARCHAR",
 }  # fmt: skip
 """An engine's boot. `pairing_name`: by its engine-started record, else by its engine's name up to the last "@".
 `pairing`: the first name, by the alphabet, of those that engines gave the same two namespaces. Their messages share
 backlog queues and are judged together.
-`missing`: records that its numbers lack, the first ones included. `complete_to`: the time of the last record before
-the first gap; null: the first record is missing. `complete_from`: the time of the first record after the last gap;
-null: no gap. `ended`: stopped, restarted, silent or running. `receives`: whether
-it recorded `received` events."""
+`missing`: records that its numbers lack, the first ones included, and the last ones where the next boot names its
+predecessor's last number. `complete_to`: the time of the last record before the first gap; null: an earlier one is
+missing. `complete_from`: the time of the first record after the last gap; null: no gap. `ended`: stopped, restarted
+(it was killed), retired (declared gone for good), silent or running. `end_known`: whether its last record is known to
+be its last. `lacks_boot`: whether it names a predecessor that is not here. `receives`: whether it recorded `received`
+events."""
 GAPS: Final[Columns] = {
     "engine": "VARCHAR", "boot": "VARCHAR", "first_seq": "BIGINT", "last_seq": "BIGINT", "missing": "BIGINT",
 }  # fmt: skip
@@ -140,7 +143,7 @@ RECEIPTS: Final[Columns] = {
     "stream": "VARCHAR", "number": "BIGINT", "session": "VARCHAR", "key": "VARCHAR",
     "direct": "BIGINT", "diverted": "BIGINT", "in_doubt": "BIGINT", "refused": "BIGINT", "moved": "BIGINT",
     "dead_lettered": "BIGINT", "received": "BIGINT", "redelivered": "BIGINT", "scheduled": "BIGINT",
-    "queue": "BIGINT", "reason": "VARCHAR",
+    "queue": "BIGINT", "time_to_live": "DOUBLE", "reason": "VARCHAR",
     "diverted_by": "VARCHAR", "diverted_boot": "VARCHAR", "diverted_seq": "BIGINT",
     "reached_by": "VARCHAR", "reached_boot": "VARCHAR", "reached_seq": "BIGINT",
     "first_at": "TIMESTAMP", "accepted_at": "TIMESTAMP", "diverted_at": "TIMESTAMP", "moved_at": "TIMESTAMP",
@@ -148,7 +151,8 @@ RECEIPTS: Final[Columns] = {
     "received_by": "VARCHAR", "received_boot": "VARCHAR", "received_seq": "BIGINT", "last_at": "TIMESTAMP",
 }  # fmt: skip
 """The receipts of a message, summed, for each subscription that reported it: `audit` is judged from them.
-`redelivered`: deliveries of a copy that a receiver had before. `scheduled`: 1 if it was sent for a later time.
+`redelivered`: deliveries of a copy that a receiver had before. `time_to_live`: seconds; null: the entity's.
+`scheduled`: 1 if it was sent for a later time.
 `reached_…`: the last acceptance by the destination, direct or by the syphon. `received_…`: the first delivery."""
 AUDIT: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "message_id": "VARCHAR", "status": "VARCHAR", "answer": "VARCHAR",
@@ -156,28 +160,32 @@ AUDIT: Final[Columns] = {
     "direct": "BIGINT", "diverted": "BIGINT", "in_doubt": "BIGINT", "refused": "BIGINT", "moved": "BIGINT",
     "dead_lettered": "BIGINT", "received": "BIGINT", "duplicates": "BIGINT", "out_of_order": "BOOLEAN",
     "first_at": "TIMESTAMP", "accepted_at": "TIMESTAMP", "diverted_at": "TIMESTAMP", "moved_at": "TIMESTAMP",
-    "reached_at": "TIMESTAMP", "received_at": "TIMESTAMP", "last_at": "TIMESTAMP", "dwell": "DOUBLE", "age": "DOUBLE",
-    "receivers_told": "BOOLEAN", "among_missing": "BIGINT",
+    "reached_at": "TIMESTAMP", "received_at": "TIMESTAMP", "dead_lettered_at": "TIMESTAMP",
+    "last_at": "TIMESTAMP", "time_to_live": "DOUBLE", "dwell": "DOUBLE", "age": "DOUBLE",
+    "receivers_told": "BOOLEAN", "among_missing": "BIGINT", "is_shared": "BOOLEAN",
 }  # fmt: skip
 """A message's fate, one row each. `dwell`: seconds that it was parked. `age`: seconds since its destination (else its
 queue) accepted it, at the judgement. `reason`: of a dead letter, and of a fate that is unknown or missing.
 `receivers_told`: whether any receiver of its entity records what it gets. `among_missing`: on parked messages, how many
-of its pairing's parked messages are missing without being known by name."""
+of its pairing's parked messages are missing without being known by name. `is_shared`: unknown since the receivers
+seem to record only a share of the entity."""
 VERDICTS: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "subscription": "VARCHAR",
     **dict.fromkeys(
         (
             "attempted", "accepted", "refused", "in_doubt", "recovered", "reached", "delivered", "dead_lettered",
-            "parked", "in_flight", "missing", "lost", "unknown", "unexpected", "unsent", "duplicates", "out_of_order",
+            "expired", "parked", "in_flight", "missing", "lost", "unknown", "unexpected", "unsent",
+            "duplicates", "out_of_order",
         ),
         "BIGINT",
     ),
     "in_flight_age": "DOUBLE", "receivers_told": "BOOLEAN",
     "journals": "BIGINT", "journals_complete": "BIGINT", "complete_to": "TIMESTAMP", "judged_at": "TIMESTAMP",
-    "rests_on": "VARCHAR",
+    "rests_on": "VARCHAR", "finding": "VARCHAR",
 }  # fmt: skip
 """`entity` '' is the pairing as a whole, `subscription` '' the entity as a whole. `reached`: accepted by the primary,
-directly or from the backlog. `unsent`: received, and no journal here has its sender. `rests_on`: sentences."""
+directly or from the backlog. `unsent`: received, and no journal here has its sender. `rests_on`: sentences.
+`finding`: lost, unknown, not recorded, not delivered, open, or nothing lost."""
 
 TABLES: Final[dict[str, Columns]] = {
     "events": EVENTS,
