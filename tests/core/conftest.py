@@ -49,6 +49,16 @@ class Told:
         self.effects = self.machine.step(event)
         return self.effects
 
+    def run(self, *steps: Step) -> None:
+        """It ticks at a number of seconds, has to be in a state, and does or checks everything else."""
+        for step in steps:
+            if isinstance(step, State):
+                assert self.state() is step
+            elif isinstance(step, (int, float)):
+                self.ticks(to=step)
+            else:
+                step(self)
+
     # -- what happens -----------------------------------------------------------------------------------------
 
     def accepts(self, entity: str = "orders", *, queue: int | None = None) -> list[Effect]:
@@ -150,6 +160,48 @@ class Told:
             elif state is State.PINNED:
                 self.pins(entity)
         assert self.state(entity) is state
+
+
+Step = State | int | float | Callable[[Told], object]
+
+
+def does(method: Callable[..., object], *args: object, **options: object) -> Callable[[Told], object]:
+    return lambda pairing: method(pairing, *args, **options)
+
+
+def at(seconds: float) -> Callable[[Told], None]:
+    """The clock is set; nothing ticks."""
+    return lambda pairing: setattr(pairing, "now", seconds)
+
+
+def due(seconds: float | None) -> Callable[[Told], None]:
+    def check(pairing: Told) -> None:
+        assert pairing.due() == seconds
+
+    return check
+
+
+def changed(*changes: tuple[str, str]) -> Callable[[Told], None]:
+    """The states that the latest event led from and to."""
+
+    def check(pairing: Told) -> None:
+        assert pairing.changes() == list(changes)
+
+    return check
+
+
+def pinged(*numbers: int) -> Callable[[Told], None]:
+    """The latest event sent these pings."""
+
+    def check(pairing: Told) -> None:
+        assert pairing.pings() == [SendPing("orders", number) for number in numbers]
+
+    return check
+
+
+def nothing(pairing: Told) -> None:
+    """The latest event has no effect."""
+    assert pairing.effects == []
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -70,210 +72,286 @@ class Call:
             self.rotation.pull(step.route.queue, at=BEGAN + self.now, reason="timeout")
         self.journey.ended(step.route, verdict, at=BEGAN + self.now)
 
+    def run(self, *steps: Step) -> None:
+        """The clock moves to a number; an attempt ends with a verdict; the entity enters a state; any other step is
+        what the router has to answer then."""
+        for place, step in enumerate(steps):
+            if step is CUT:
+                self.loses_its_link()
+            elif isinstance(step, Verdict):
+                self.fails(step)
+            elif isinstance(step, State):
+                self.becomes(step)
+            elif isinstance(step, (int, float)):
+                self.now = step
+            elif callable(step):
+                step(self)
+            else:
+                assert self.next() == step, f"step {place} of {steps}"
+
 
 def backlog(queue: int, timeout: float = 30.0) -> Try:
     return Try(Route(queue), timeout)
+
+
+def primary(timeout: float = 30.0) -> Try:
+    return Try(PRIMARY, timeout)
+
+
+def draws(draw: float, answer: Next) -> Callable[[Call], None]:
+    """The answer to a draw."""
+
+    def check(call: Call) -> None:
+        assert call.next(draw=draw) == answer
+
+    return check
+
+
+def probed(queue: int, *, at: float = 0.0) -> Callable[[Call], None]:
+    """A probe of the queue is accepted."""
+    return lambda call: call.rotation.probed(queue, at=BEGAN + at, accepted=True)
+
+
+def holds(queue: int) -> Callable[[Call], None]:
+    """The queue is in the rotation."""
+
+    def check(call: Call) -> None:
+        assert call.rotation.holds(queue)
+
+    return check
+
+
+def pulled(queue: int) -> Callable[[Call], None]:
+    """Another sender saw the queue fail."""
+    return lambda call: call.rotation.pull(queue, at=BEGAN, reason="timeout")
+
+
+CUT: Final = "the link is lost"
+Step = int | float | Verdict | State | Next | str | Callable[[Call], object]
+BUSY, FAILED = Verdict.THROTTLED, Verdict.COUNTS
+SUSPECT, HEALTHY, OVER, PINNED = State.SUSPECT, State.HEALTHY, State.FAILED_OVER, State.PINNED
+GIVEN_UP, NO_BACKLOG, STILL_BUSY = GiveUp.FAILED, GiveUp.NO_BACKLOG, GiveUp.BUSY
+HELD = {"hold_until_failover": True, "timeout": 20}
+ALREADY = {"state": OVER}
+
+WAYS: dict[str, tuple[dict[str, object], tuple[Step, ...]]] = {
+    "the callers own timeout bounds the attempt": ({"timeout": 5}, (primary(5),)),
+    # Section 3: send_timeout is one attempt's, however long the caller would wait.
+    "one attempt takes no more than send_timeout": ({"timeout": 300}, (primary(30),)),
+    "a call whose time is over before it began is not tried": ({"timeout": 5}, (5, GIVEN_UP)),
+    # -- a busy primary
+    # Section 5: "the correct pattern is to wait 10 seconds, then send the message again".
+    "it waits ten seconds and sends again": ({}, (BUSY, Wait(10), 9.9, Wait(10), 10, primary(20))),
+    "it waits as long as the policy says": ({"throttle_wait": 15}, (BUSY, Wait(15))),
+    # Section 5: "the sender waits inside the call, up to its timeout, then raises".
+    "it waits up to its timeout then raises": ({"timeout": 8}, (BUSY, Wait(8), 8, STILL_BUSY)),
+    # Section 10: "throttling: sends after waiting; no failover"; an attempt for want of time would time out.
+    "too little is left after the rest": ({"timeout": 10.5}, (BUSY, Wait(10), 10, STILL_BUSY)),
+    "enough is left after the rest": ({"timeout": 11.5}, (BUSY, Wait(10), 10, primary(1.5))),
+    "a call that is short by its callers wish is tried all the same": ({"timeout": 0.125}, (primary(0.125),)),
+    "a namespace that stays busy is what the caller is told": ({}, (BUSY, 10, BUSY, 20, BUSY, 30, STILL_BUSY)),
+    # Section 6: failed over, "no send touches the primary".
+    "a busy primary that fails over is waited for no longer": ({}, (BUSY, 3, OVER, backlog(0))),
+    "a failure after a busy answer is raised": ({}, (BUSY, 10, FAILED, SUSPECT, GIVEN_UP)),
+    # -- a lost link
+    # Section 5: "An attempt that ends in a detach or a lost connection is made again on a fresh link as the SDK would
+    # (three times, 0.8 s exponential, within send_timeout) before the failure is raised".
+    "a lost link is made again three times": (
+        {},
+        (CUT, Wait(pytest.approx(1.6)), 1.6, CUT, Wait(pytest.approx(4.8)), 4.8, CUT, Wait(pytest.approx(11.2)), 11.2,
+         CUT, GIVEN_UP),
+    ),
+    "a lost link is not made again where too little time would be left": ({"timeout": 2.5}, (CUT, GIVEN_UP)),
+    "a lost link is made again while pinned": ({}, (CUT, PINNED, 1.6, primary(pytest.approx(28.4)))),
+    "a lost link is made again while unknown": ({}, (CUT, State.UNKNOWN, 1.6, primary(pytest.approx(28.4)))),
+    "a lost link is made again while suspect": ({}, (CUT, 1.6, primary(pytest.approx(28.4)))),
+    "a lost link is made again at once when another send was accepted": ({}, (CUT, 0.5, HEALTHY, primary(29.5))),
+    # Section 5: "With failover_interval 0 it fails over at once, as documented".
+    "a lost link with interval 0 fails over at once": ({}, (CUT, OVER, backlog(0))),
+    # Section 5: "A client that was handed in with retries of its own gets none of ours on top".
+    "a client with retries of its own gets none on top": ({"sender": SenderMemory(retry_pauses=())}, (CUT, GIVEN_UP)),
+    "any other failure after a lost link is raised": ({}, (CUT, 1.6, FAILED, GIVEN_UP)),
+    # -- Section 7: "A route is tried only with time enough to be answered"
+    "with too little time the backlog is not tried": (
+        {"timeout": 25, "send_timeout": 10, "hold_until_failover": True}, (10, FAILED, 24.1, OVER, NO_BACKLOG)
+    ),
+    "with time enough the backlog is tried": (
+        {"timeout": 25, "send_timeout": 10, "hold_until_failover": True}, (10, FAILED, 23.5, OVER, backlog(0, 1.5))
+    ),
+    # -- Section 6: "`hold_until_failover`: the send waits instead of raising, bounded by its timeout"
+    # "A held send tries the primary again every second (with jitter, one in flight an entity) while the entity is
+    # suspect".
+    "a held send tries the primary each second while suspect": (
+        HELD, (FAILED, SUSPECT, draws(0.5, Wait(1)), 1, primary(19), FAILED, draws(0.0, Wait(1.75)),
+               draws(0.9, Wait(1.75)))
+    ),
+    "no try of a held send begins that would run into the failover": (
+        HELD, (FAILED, lambda call: call.becomes(SUSPECT, fails_over_at=BEGAN + 6), 5.5, Wait(20))
+    ),
+    "no try of a held send begins that would run into its end": (
+        HELD, (FAILED, lambda call: call.becomes(SUSPECT, fails_over_at=BEGAN + 60), 19.5, Wait(20))
+    ),
+    "a new suspicion has a first pause of its own": (
+        {**HELD, "timeout": 60},
+        (FAILED, SUSPECT, draws(0.5, Wait(1)), 10, lambda call: call.becomes(SUSPECT, since=BEGAN + 10),
+         draws(0.5, Wait(11)))
+    ),
+    "a held send goes on to the backlog at failover": (HELD, (FAILED, SUSPECT, 12, OVER, backlog(0, 8))),
+    "a held send tries again once another one has proven the primary": (
+        HELD, (FAILED, SUSPECT, 12, HEALTHY, primary(8))
+    ),
+    "a held send raises at its timeout": (HELD, (FAILED, SUSPECT, 20, GIVEN_UP)),
+    "a held send is bounded by send_timeout where the caller has none": (
+        {"hold_until_failover": True}, (FAILED, SUSPECT, 29.5, Wait(30))
+    ),
+    "a held send does not wait where nothing will change by itself": (HELD, (FAILED, PINNED, GIVEN_UP)),
+    # -- Section 7.1: the backlog
+    # "a new one is selected. The same call goes on with it"
+    "a failed queue is replaced in the same call": (ALREADY, (FAILED, backlog(1))),
+    # "None left: BacklogUnavailableError, and the caller still owns the message"
+    "none left is said at once": ({**ALREADY, "queues": 2}, (FAILED, FAILED, NO_BACKLOG)),
+    "a queue that returned is used again": ({**ALREADY, "queues": 1}, (FAILED, probed(0, at=1), backlog(0))),
+    # "The same call goes on with it, until its timeout"
+    "it goes on until its timeout": ({**ALREADY, "timeout": 20}, (15, FAILED, backlog(1, 5), 20, NO_BACKLOG)),
+    "a callers timeout holds for primary and backlog together": ({"timeout": 40}, (30, FAILED, OVER, backlog(0, 10))),
+    # "The same call goes on with" another queue, also when the first used up a whole attempt.
+    "without a timeout the backlog has time for two attempts of its own": (
+        {}, (29, FAILED, OVER, backlog(0), 59, FAILED, backlog(1), 79, FAILED, backlog(2, 10), 89, NO_BACKLOG)
+    ),
+    # Section 6: healthy again, "all senders use the primary at once"; section 7.1: the call goes on.
+    "a backlogs failure is not the callers once the primary is back": (
+        ALREADY, (5, FAILED, HEALTHY, primary(), FAILED, GIVEN_UP)
+    ),
+    "pinned, the primary is tried once more and not for ever": (
+        {}, (FAILED, OVER, FAILED, PINNED, primary(), FAILED, GIVEN_UP)
+    ),
+    "suspect, the primary is tried once more and not for ever": (
+        {}, (FAILED, OVER, FAILED, SUSPECT, primary(), FAILED, GIVEN_UP)
+    ),
+    # -- Section 5: "A busy backlog queue is not pulled; another is tried before anyone waits"
+    "another queue is tried before anyone waits": (
+        {**ALREADY, "queues": 2}, (BUSY, holds(0), backlog(1))
+    ),
+    "when all are busy it waits for the first of them": (
+        {**ALREADY, "queues": 2}, (BUSY, 4, BUSY, Wait(10), 10, backlog(0))
+    ),
+    "busy queues are waited for where the others are out": ({**ALREADY, "queues": 2}, (BUSY, FAILED, Wait(10))),
+    "a busy queue that is pulled is not waited for": ({**ALREADY, "queues": 1}, (BUSY, pulled(0), NO_BACKLOG)),
+    # Section 5: "up to its timeout, then raises".
+    "the wait ends with the call": ({**ALREADY, "queues": 1, "timeout": 6}, (BUSY, Wait(6), 6, STILL_BUSY)),
+    # Section 7.1: it keeps its queue.
+    "a sender comes back to its queue when no other was found": (
+        {**ALREADY, "queues": 1}, (BUSY, Wait(10), 10, draws(0.99, backlog(0)))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_send_goes_this_way(name: str) -> None:
+    options, steps = WAYS[name]
+    Call(**options).run(*steps)  # type: ignore[arg-type]
 
 
 def test_a_route_is_named_as_on_the_screen() -> None:
     assert (str(PRIMARY), str(Route(3))) == ("primary", "backlog/3")
 
 
-class TestPrimary:
-    @pytest.mark.parametrize("state", DIRECT)
-    def test_it_is_tried_for_one_attempts_time(self, state) -> None:
-        """Section 6: "While suspect, sends still go to the primary"; unknown, healthy and pinned as well."""
-        assert Call(state).next() == Try(PRIMARY, 30)
-
-    @pytest.mark.parametrize("state", DIRECT)
-    def test_a_failure_is_raised_to_the_caller(self, state) -> None:
-        """Section 6: "a failure is raised to the caller"."""
-        call = Call()
-        call.fails()
-        call.becomes(state)
-        assert call.next() is GiveUp.FAILED
-
-    @pytest.mark.parametrize("state", DIVERTING)
-    def test_a_failure_that_fails_the_entity_over_goes_on_to_the_backlog(self, state) -> None:
-        """Section 6: "with interval 0 the same call goes on to the backlog and the caller sees no error"."""
-        call = Call()
-        call.fails()
-        call.becomes(state)
-        assert call.next(draw=0.5) == backlog(1)
-
-    def test_the_callers_own_timeout_bounds_the_attempt(self) -> None:
-        assert Call(timeout=5).next() == Try(PRIMARY, 5)
-
-    def test_one_attempt_takes_no_more_than_send_timeout_however_long_the_caller_would_wait(self) -> None:
-        """Section 3: send_timeout is one attempt's."""
-        assert Call(timeout=300).next() == Try(PRIMARY, 30)
-
-    def test_a_call_whose_time_is_over_before_it_began_is_not_tried(self) -> None:
-        call = Call(timeout=5)
-        call.now = 5
-        assert call.next() is GiveUp.FAILED
+@pytest.mark.parametrize("state", DIRECT)
+def test_the_primary_is_tried_and_its_failure_is_raised(state: State) -> None:
+    """Section 6: "While suspect, sends still go to the primary", unknown, healthy and pinned as well; "a failure is
+    raised to the caller"."""
+    Call(state).run(primary())
+    Call().run(FAILED, state, GIVEN_UP)
 
 
-class TestBusyPrimary:
-    def test_the_sender_waits_ten_seconds_and_sends_again(self) -> None:
-        """Section 5: "the correct pattern is to wait 10 seconds, then send the message again"."""
-        call = Call()
-        call.fails(Verdict.THROTTLED)
-        assert call.next() == Wait(10)
-        call.now = 9.9
-        assert call.next() == Wait(10)
-        call.now = 10
-        assert call.next() == Try(PRIMARY, 20)
-
-    def test_it_waits_as_long_as_the_policy_says(self) -> None:
-        call = Call(throttle_wait=15)
-        call.fails(Verdict.THROTTLED)
-        assert call.next() == Wait(15)
-
-    def test_it_waits_inside_the_call_up_to_its_timeout_then_raises(self) -> None:
-        """Section 5: "the sender waits inside the call, up to its timeout, then raises"."""
-        call = Call(timeout=8)
-        call.fails(Verdict.THROTTLED)
-        assert call.next() == Wait(8)
-        call.now = 8
-        assert call.next() is GiveUp.BUSY
-
-    @pytest.mark.parametrize(("timeout", "then"), [(10.5, GiveUp.BUSY), (11.5, Try(PRIMARY, 1.5))])
-    def test_what_is_left_after_the_rest_has_to_suffice_for_an_attempt(self, timeout: float, then: Next) -> None:
-        """Section 10: "throttling: sends after waiting; no failover"; an attempt for want of time would time out."""
-        call = Call(timeout=timeout)
-        call.fails(Verdict.THROTTLED)
-        assert call.next() == Wait(10)
-        call.now = 10
-        assert call.next() == then
-
-    def test_a_call_that_is_short_by_its_callers_wish_is_tried_all_the_same(self) -> None:
-        assert Call(timeout=0.125).next() == Try(PRIMARY, 0.125)
-
-    def test_a_namespace_that_stays_busy_is_what_the_caller_is_told(self) -> None:
-        call = Call()
-        for _ in range(3):
-            call.fails(Verdict.THROTTLED)
-            call.now += 10
-        assert (call.now, call.next()) == (30, GiveUp.BUSY)
-
-    def test_another_call_of_the_same_sender_waits_as_well(self) -> None:
-        """Section 5: the message is not attempted again by anyone; what one call learnt holds for the next."""
-        call = Call()
-        call.fails(Verdict.THROTTLED)
-        assert Call(sender=call.sender).next() == Wait(10)
-
-    def test_what_has_rested_enough_is_forgotten(self) -> None:
-        """A sender that was throttled once is as any other afterwards."""
-        call = Call()
-        call.fails(Verdict.THROTTLED)
-        SendRouter(call.sender, Policy(), at=BEGAN + 10)
-        assert call.sender.busy == {}
-
-    def test_another_sender_does_not_wait(self) -> None:
-        """Section 5: "each sender on its own"."""
-        call = Call()
-        call.fails(Verdict.THROTTLED)
-        assert Call().next() == Try(PRIMARY, 30)
-
-    def test_a_busy_primary_that_fails_over_is_waited_for_no_longer(self) -> None:
-        """Section 6: failed over, "no send touches the primary"."""
-        call = Call()
-        call.fails(Verdict.THROTTLED)
-        call.now = 3
-        call.becomes(State.FAILED_OVER)
-        assert call.next() == backlog(0)
-
-    def test_a_failure_after_a_busy_answer_is_raised(self) -> None:
-        call = Call()
-        call.fails(Verdict.THROTTLED)
-        call.now = 10
-        call.fails()
-        call.becomes(State.SUSPECT)
-        assert call.next() is GiveUp.FAILED
+@pytest.mark.parametrize("state", DIVERTING)
+def test_while_an_entity_diverts_no_send_touches_the_primary(state: State) -> None:
+    """Section 6: "failed over: no send touches the primary"; forced as well; "with interval 0 the same call goes on to
+    the backlog and the caller sees no error"."""
+    Call(state).run(backlog(0))
+    Call().run(FAILED, state, draws(0.5, backlog(1)))
 
 
-class TestLostLink:
-    """Section 5: "An attempt that ends in a detach or a lost connection is made again on a fresh link as the SDK
-    would (three times, 0.8 s exponential, within send_timeout) before the failure is raised"."""
-
-    def test_it_is_made_again_three_times_after_the_sdks_pauses(self) -> None:
-        call = Call()
-        for pause in (1.6, 3.2, 6.4):
-            call.loses_its_link()
-            assert call.next() == Wait(pytest.approx(call.now + pause))
-            call.now += pause
-        call.loses_its_link()
-        assert call.next() is GiveUp.FAILED
-        assert call.now == pytest.approx(11.2)
-
-    def test_it_is_not_made_again_where_too_little_time_would_be_left(self) -> None:
-        call = Call(timeout=2.5)
-        call.loses_its_link()
-        assert call.next() is GiveUp.FAILED
-
-    @pytest.mark.parametrize("state", [State.PINNED, State.UNKNOWN, State.SUSPECT])
-    def test_it_is_made_again_in_every_state_that_uses_the_primary(self, state: State) -> None:
-        call = Call()
-        call.loses_its_link()
-        call.becomes(state)
-        call.now = 1.6
-        assert call.next() == Try(PRIMARY, pytest.approx(28.4))
-
-    def test_it_is_made_again_at_once_when_another_send_was_accepted(self) -> None:
-        call = Call()
-        call.loses_its_link()
-        call.now = 0.5
-        call.becomes(State.HEALTHY)
-        assert call.next() == Try(PRIMARY, 29.5)
-
-    def test_with_interval_0_it_fails_over_at_once(self) -> None:
-        """Section 5: "With failover_interval 0 it fails over at once, as documented"."""
-        call = Call()
-        call.loses_its_link()
-        call.becomes(State.FAILED_OVER)
-        assert call.next() == backlog(0)
-
-    def test_a_client_with_retries_of_its_own_gets_none_on_top(self) -> None:
-        """Section 5: "A client that was handed in with retries of its own gets none of ours on top"."""
-        call = Call(sender=SenderMemory(retry_pauses=()))
-        call.loses_its_link()
-        assert call.next() is GiveUp.FAILED
-
-    def test_any_other_failure_is_raised(self) -> None:
-        call = Call()
-        call.loses_its_link()
-        call.now = 1.6
-        call.fails()
-        assert call.next() is GiveUp.FAILED
+def test_what_a_sender_learnt_of_a_busy_primary_holds_for_its_calls_and_no_others() -> None:
+    """Section 5: the message is not attempted again by anyone; "each sender on its own"."""
+    call = Call()
+    call.run(BUSY)
+    Call(sender=call.sender).run(Wait(10))
+    Call().run(primary())
+    SendRouter(call.sender, Policy(), at=BEGAN + 10)
+    assert call.sender.busy == {}, "what has rested enough is forgotten"
 
 
-class TestShortAttempt:
-    """Section 7: "A route is tried only with time enough to be answered"."""
+def test_the_busy_time_of_a_queue_is_the_senders_own() -> None:
+    call = Call(OVER, queues=2)
+    call.run(BUSY)
+    Call(OVER, queues=2).run(backlog(0))
+    Call(OVER, queues=2, sender=SenderMemory(busy=call.sender.busy)).run(backlog(1))
 
-    @pytest.mark.parametrize(("left", "then"), [(0.9, GiveUp.NO_BACKLOG), (1.5, backlog(0, 1.5))])
-    def test_a_call_reaches_the_backlog_with_time_enough_or_not_at_all(self, left: float, then: Next) -> None:
-        call = Call(timeout=25, send_timeout=10, hold_until_failover=True)
-        call.now = 10
-        call.fails()
-        call.now = 25 - left
-        call.becomes(State.FAILED_OVER)
-        assert call.next() == then
 
-    @pytest.mark.parametrize(
-        ("timeout", "now", "is_short"),
-        [(None, 0, False), (5, 0, False), (25, 5, False), (25, 20, True), (0.1, 0, True)],
-    )
-    def test_a_time_out_of_what_is_left_is_no_silence(self, timeout: float | None, now: float, is_short: bool) -> None:
-        """Section 7: "a time-out of an attempt that had less than its own limit is no silence"."""
-        call = Call(State.FAILED_OVER, timeout=timeout, send_timeout=10)
-        call.now = now
-        step = call.next()
-        assert isinstance(step, Try)
-        assert step.is_short is is_short
+def test_a_queue_that_another_sender_saw_fail_is_not_used() -> None:
+    """Section 7.1: out of the rotation "for every sender of the pairing"."""
+    call = Call(OVER, sender=SenderMemory(queue=0))
+    call.run(pulled(0), backlog(1))
+    assert call.sender.queue == 1
 
-    def test_the_straight_way_has_the_same_limit(self) -> None:
-        assert [Call(timeout=limit).journey.first().is_short for limit in (None, 60, 5, 0.1)] == [False] * 3 + [True]
+
+@given(draw=st.floats(0, 1, exclude_max=True))
+def test_a_sender_picks_at_random_and_keeps_its_queue(draw: float) -> None:
+    """Section 7.1: "Each sender picks one backlog queue at random and keeps it"."""
+    first = Call(OVER, queues=10)
+    step = first.next(draw)
+    assert step == backlog(int(draw * 10))
+    for other_draw in (0.0, 0.99):
+        assert Call(OVER, queues=10, sender=first.sender).next(other_draw) == step
+
+
+@pytest.mark.parametrize(
+    ("timeout", "now", "is_short"),
+    [(None, 0, False), (5, 0, False), (25, 5, False), (25, 20, True), (0.1, 0, True)],
+)
+def test_a_time_out_of_what_is_left_is_no_silence(timeout: float | None, now: float, is_short: bool) -> None:
+    """Section 7: "a time-out of an attempt that had less than its own limit is no silence"."""
+    call = Call(OVER, timeout=timeout, send_timeout=10)
+    call.now = now
+    step = call.next()
+    assert isinstance(step, Try)
+    assert step.is_short is is_short
+
+
+def test_the_straight_way_has_the_same_limit() -> None:
+    assert [Call(timeout=limit).journey.first().is_short for limit in (None, 60, 5, 0.1)] == [False] * 3 + [True]
+
+
+def held(sender: SenderMemory | None = None) -> Call:
+    call = Call(hold_until_failover=True, timeout=20, sender=sender)
+    call.run(FAILED, SUSPECT)
+    return call
+
+
+def test_one_try_of_held_sends_is_in_flight() -> None:
+    call = held()
+    call.next(draw=0.5)
+    other = held(SenderMemory(trial=call.sender.trial))
+    call.now = other.now = 1
+    assert isinstance(call.next(), Try)
+    assert other.next() == Wait(2)
+    call.journey.leave(call.rotation)
+    assert other.next(draw=0.5) == Wait(2)
+    other.now = 2
+    assert isinstance(other.next(), Try)
+
+
+def test_a_try_of_a_held_send_ends_before_the_failover() -> None:
+    """Section 6: "Holding never causes a failover that not holding would not have had"; nor a late one."""
+    call = held()
+    call.becomes(SUSPECT, fails_over_at=BEGAN + 6)
+    call.next(draw=0.5)
+    call.now = 1
+    step = call.next()
+    assert step == primary(5)
+    assert isinstance(step, Try)
+    assert step.is_short
 
 
 class TestAllQueuesOut:
@@ -350,238 +428,6 @@ class TestAllQueuesOut:
         call.rotation.pull(1, at=BEGAN, reason="timeout")
         call.fails()
         assert call.next() == backlog(1, 5)
-
-
-class TestHold:
-    """Section 6: "`hold_until_failover`: the send waits instead of raising, bounded by its timeout"."""
-
-    @staticmethod
-    def held(**options: object) -> Call:
-        call = Call(hold_until_failover=True, **options)
-        call.fails()
-        call.becomes(State.SUSPECT)
-        return call
-
-    def test_it_tries_the_primary_each_second_while_suspect(self) -> None:
-        """Section 6: "A held send tries the primary again every second (with jitter, one in flight an entity) while
-        the entity is suspect"."""
-        call = self.held(timeout=20)
-        assert call.next(draw=0.5) == Wait(1)
-        call.now = 1
-        assert call.next() == Try(PRIMARY, 19)
-        call.journey.ended(PRIMARY, Verdict.COUNTS, at=BEGAN + 1)
-        assert [call.next(draw) for draw in (0.0, 0.9)] == [Wait(1.75)] * 2
-
-    def test_one_of_them_is_in_flight(self) -> None:
-        call = self.held(timeout=20)
-        call.next(draw=0.5)
-        other = self.held(timeout=20, sender=SenderMemory(trial=call.sender.trial))
-        call.now = other.now = 1
-        assert isinstance(call.next(), Try)
-        assert other.next() == Wait(2)
-        call.journey.leave(call.rotation)
-        assert other.next(draw=0.5) == Wait(2)
-        other.now = 2
-        assert isinstance(other.next(), Try)
-
-    def test_a_try_ends_before_the_failover(self) -> None:
-        """Section 6: "Holding never causes a failover that not holding would not have had"; nor a late one."""
-        call = self.held(timeout=20)
-        call.becomes(State.SUSPECT, fails_over_at=BEGAN + 6)
-        call.next(draw=0.5)
-        call.now = 1
-        step = call.next()
-        assert step == Try(PRIMARY, 5)
-        assert isinstance(step, Try)
-        assert step.is_short
-
-    @pytest.mark.parametrize("now", [5.5, 19.5])
-    def test_no_try_begins_that_could_not_be_answered(self, now: float) -> None:
-        call = self.held(timeout=20)
-        call.becomes(State.SUSPECT, fails_over_at=BEGAN + (6 if now < 6 else 60))
-        call.now = now
-        assert call.next() == Wait(20)
-
-    def test_a_new_suspicion_has_a_first_pause_of_its_own(self) -> None:
-        call = self.held(timeout=60)
-        call.next(draw=0.5)
-        call.now = 10
-        call.becomes(State.SUSPECT, since=BEGAN + 10)
-        assert call.next(draw=0.5) == Wait(11)
-
-    def test_it_goes_on_to_the_backlog_at_failover(self) -> None:
-        call = self.held(timeout=20)
-        call.now = 12
-        call.becomes(State.FAILED_OVER)
-        assert call.next() == backlog(0, 8)
-
-    def test_it_tries_the_primary_again_once_another_send_has_proven_it(self) -> None:
-        call = self.held(timeout=20)
-        call.now = 12
-        call.becomes(State.HEALTHY)
-        assert call.next() == Try(PRIMARY, 8)
-
-    def test_it_raises_at_its_timeout(self) -> None:
-        call = self.held(timeout=20)
-        call.now = 20
-        assert call.next() is GiveUp.FAILED
-
-    def test_it_is_bounded_by_send_timeout_where_the_caller_has_none(self) -> None:
-        call = self.held()
-        call.now = 29.5
-        assert call.next() == Wait(30)
-
-    def test_it_does_not_wait_where_nothing_will_change_by_itself(self) -> None:
-        call = self.held(timeout=20)
-        call.becomes(State.PINNED)
-        assert call.next() is GiveUp.FAILED
-
-
-class TestBacklog:
-    @pytest.mark.parametrize("state", DIVERTING)
-    def test_no_send_touches_the_primary(self, state) -> None:
-        """Section 6: "failed over: no send touches the primary"; forced as well."""
-        assert Call(state).next() == backlog(0)
-
-    @given(draw=st.floats(0, 1, exclude_max=True))
-    def test_a_sender_picks_at_random_and_keeps_its_queue(self, draw) -> None:
-        """Section 7.1: "Each sender picks one backlog queue at random and keeps it"."""
-        first = Call(State.FAILED_OVER, queues=10)
-        step = first.next(draw)
-        assert step == backlog(int(draw * 10))
-        for other_draw in (0.0, 0.99):
-            assert Call(State.FAILED_OVER, queues=10, sender=first.sender).next(other_draw) == step
-
-    def test_a_failed_queue_is_replaced_in_the_same_call(self) -> None:
-        """Section 7.1: "a new one is selected. The same call goes on with it"."""
-        call = Call(State.FAILED_OVER)
-        call.fails()
-        assert call.next() == backlog(1)
-
-    def test_a_queue_that_another_sender_saw_fail_is_not_used(self) -> None:
-        """Section 7.1: out of the rotation "for every sender of the pairing"."""
-        call = Call(State.FAILED_OVER, sender=SenderMemory(queue=0))
-        call.rotation.pull(0, at=BEGAN, reason="timeout")
-        assert call.next() == backlog(1)
-        assert call.sender.queue == 1
-
-    def test_none_left_is_said_at_once(self) -> None:
-        """Section 7.1: "None left: BacklogUnavailableError, and the caller still owns the message"."""
-        call = Call(State.FAILED_OVER, queues=2)
-        call.fails()
-        call.fails()
-        assert call.next() is GiveUp.NO_BACKLOG
-
-    def test_a_queue_that_returned_is_used_again(self) -> None:
-        call = Call(State.FAILED_OVER, queues=1)
-        call.fails()
-        call.rotation.probed(0, at=BEGAN + 1, accepted=True)
-        assert call.next() == backlog(0)
-
-    def test_it_goes_on_until_its_timeout(self) -> None:
-        """Section 7.1: "The same call goes on with it, until its timeout"."""
-        call = Call(State.FAILED_OVER, timeout=20)
-        call.now = 15
-        call.fails()
-        assert call.next() == backlog(1, 5)
-        call.now = 20
-        assert call.next() is GiveUp.NO_BACKLOG
-
-    def test_a_callers_timeout_holds_for_primary_and_backlog_together(self) -> None:
-        call = Call(timeout=40)
-        call.now = 30
-        call.fails()
-        call.becomes(State.FAILED_OVER)
-        assert call.next() == backlog(0, 10)
-
-    def test_without_one_the_backlog_has_time_for_two_attempts_of_its_own(self) -> None:
-        """Section 7.1: "The same call goes on with" another queue, also when the first used up a whole attempt."""
-        call = Call()
-        call.now = 29
-        call.fails()
-        call.becomes(State.FAILED_OVER)
-        assert call.next() == backlog(0)
-        call.now = 59
-        call.fails()
-        assert call.next() == backlog(1)
-        call.now = 79
-        call.fails()
-        assert call.next() == backlog(2, 10)
-        call.now = 89
-        assert call.next() is GiveUp.NO_BACKLOG
-
-    def test_a_backlogs_failure_is_not_the_callers_once_the_primary_is_back(self) -> None:
-        """Section 6: healthy again, "all senders use the primary at once"; section 7.1: the call goes on."""
-        call = Call(State.FAILED_OVER)
-        call.now = 5
-        call.fails()
-        call.becomes(State.HEALTHY)
-        assert call.next() == Try(PRIMARY, 30)
-        call.fails()
-        assert call.next() is GiveUp.FAILED
-
-    @pytest.mark.parametrize("now", [State.PINNED, State.SUSPECT])
-    def test_the_primary_is_tried_once_more_and_not_for_ever(self, now) -> None:
-        call = Call()
-        call.fails()
-        call.becomes(State.FAILED_OVER)
-        call.fails()
-        call.becomes(now)
-        assert call.next() == Try(PRIMARY, 30)
-        call.fails()
-        assert call.next() is GiveUp.FAILED
-
-
-class TestBusyBacklog:
-    def test_another_queue_is_tried_before_anyone_waits(self) -> None:
-        """Section 5: "A busy backlog queue is not pulled; another is tried before anyone waits"."""
-        call = Call(State.FAILED_OVER, queues=2)
-        call.fails(Verdict.THROTTLED)
-        assert call.rotation.holds(0)
-        assert call.next() == backlog(1)
-
-    def test_when_all_are_busy_it_waits_for_the_first_of_them(self) -> None:
-        call = Call(State.FAILED_OVER, queues=2)
-        call.fails(Verdict.THROTTLED)
-        call.now = 4
-        call.fails(Verdict.THROTTLED)
-        assert call.next() == Wait(10)
-        call.now = 10
-        assert call.next() == backlog(0)
-
-    def test_busy_queues_are_waited_for_where_the_others_are_out(self) -> None:
-        call = Call(State.FAILED_OVER, queues=2)
-        call.fails(Verdict.THROTTLED)
-        call.fails()
-        assert call.next() == Wait(10)
-
-    def test_a_busy_queue_that_is_pulled_is_not_waited_for(self) -> None:
-        call = Call(State.FAILED_OVER, queues=1)
-        call.fails(Verdict.THROTTLED)
-        call.rotation.pull(0, at=BEGAN, reason="timeout")
-        assert call.next() is GiveUp.NO_BACKLOG
-
-    def test_the_wait_ends_with_the_call(self) -> None:
-        """Section 5: "up to its timeout, then raises"."""
-        call = Call(State.FAILED_OVER, queues=1, timeout=6)
-        call.fails(Verdict.THROTTLED)
-        assert call.next() == Wait(6)
-        call.now = 6
-        assert call.next() is GiveUp.BUSY
-
-    def test_a_sender_comes_back_to_its_queue_when_no_other_was_found(self) -> None:
-        """Section 7.1: it keeps its queue."""
-        call = Call(State.FAILED_OVER, queues=1)
-        call.fails(Verdict.THROTTLED)
-        call.next()
-        call.now = 10
-        assert call.next(draw=0.99) == backlog(0)
-
-    def test_the_busy_time_of_a_queue_is_the_senders_own(self) -> None:
-        call = Call(State.FAILED_OVER, queues=2)
-        call.fails(Verdict.THROTTLED)
-        assert Call(State.FAILED_OVER, queues=2).next() == backlog(0)
-        assert Call(State.FAILED_OVER, queues=2, sender=SenderMemory(busy=call.sender.busy)).next() == backlog(1)
 
 
 @given(data=st.data(), timeout=st.none() | st.floats(1, 100), hold=st.booleans())
