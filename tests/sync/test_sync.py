@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,12 +34,16 @@ from paired_servicebus.core.errors import (
     ScheduledInBacklogError,
 )
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_events import Event, InDoubt
+from paired_servicebus.core.model.pairing_events import Event, InDoubt, MessageReceived
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import local_engines, query_engines
+from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_namespaces
 from paired_servicebus.sync import portal as portals
-from paired_servicebus.sync.portal import Portal
+from paired_servicebus.sync.portal import Portal, _close_all, close_at_exit, forget
 from servicebus_sandbox import SandboxCredential
 from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
+from tests.journal_files import read_records
 from tests.surface import differences
 
 from ..pairing.tracer import RecordedSpan, tracing
@@ -588,3 +594,177 @@ def test_calls_that_meet_the_end_of_the_thread_are_told_and_none_waits_for_ever(
         for caller in callers:
             caller.join(PATIENCE)
         assert not any(caller.is_alive() for caller in callers)
+
+
+# -- What is left open ends with the program, in order and in silence.
+
+
+ROOT = Path(__file__).parents[2]
+
+BARE = """
+    import sys, types
+    package = sys.modules["paired_servicebus.sync"] = types.ModuleType("paired_servicebus.sync")
+    package.__path__ = ["paired_servicebus/sync"]
+"""
+"""The room without its front door: its thread needs the standard library alone, and so runs in any Python."""
+ON_ITS_THREAD = (
+    BARE
+    + """
+    import asyncio, threading
+    from paired_servicebus.sync.portal import close_at_exit
+    from paired_servicebus.sync.portal import Portal
+
+    portal = Portal("left open")
+    portal.call(asyncio.to_thread, print, "a thread for the executor")
+
+    def close():
+        portal.call(asyncio.to_thread, print, "still given work")
+        portal.close()
+
+    close_at_exit(close)
+"""
+)
+
+NO_NEW_THREADS = (
+    BARE
+    + """
+    import asyncio, threading
+    from paired_servicebus.sync.portal import Portal
+
+    portal = Portal("left open")
+    portal.call(asyncio.to_thread, print, "a thread for the executor")
+
+    def refuse(*what):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    threading._start_new_thread = refuse
+    portal.close()
+    print(portal.is_open)
+"""
+)
+
+
+def run(script: str, interpreter: str) -> tuple[int, str, str]:
+    ended = subprocess.run(
+        [interpreter, "-c", textwrap.dedent(script)],
+        cwd=ROOT / "console",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def starts_threads_to_the_end(interpreter: str) -> bool:
+    """CPython 3.12.0 and 3.12.1 may refuse a thread at any moment of their end; the other script plays that."""
+    return run("import sys; print(sys.version_info[:3] in ((3, 12, 0), (3, 12, 1)))", interpreter)[1] == "False\n"
+
+
+def other_interpreters() -> list[str]:
+    """Pythons of other versions on this machine that can run the portal, which needs nothing but the library."""
+    folders = [Path(sys.base_prefix).parent, *map(Path, os.get_exec_path())]
+    names = ("python3.12", "python3.13", "3.12*/bin/python", "3.13*/bin/python")
+    found = {str(path.resolve()): path for folder in folders for name in names for path in folder.glob(name)}
+    return [
+        path for path in map(str, found.values()) if run("print(1)", path)[0] == 0
+    ]  # a version manager's may not run
+
+
+@pytest.mark.parametrize("script", [ON_ITS_THREAD, NO_NEW_THREADS], ids=["program ends", "no new threads"])
+def test_the_thread_ends_while_it_can_still_be_given_work(script: str) -> None:
+    """Also where the interpreter starts no threads any more, as CPython 3.12.0 and 3.12.1 do while they end."""
+    expected = ("a thread for the executor\n" + ("still given work\n" if script is ON_ITS_THREAD else "False\n"), "")
+    interpreters = [sys.executable, *other_interpreters()]
+    if script is ON_ITS_THREAD:
+        interpreters = [interpreter for interpreter in interpreters if starts_threads_to_the_end(interpreter)]
+    found = {interpreter: run(script, interpreter) for interpreter in interpreters}
+    assert found == dict.fromkeys(found, (0, *expected))
+
+
+def test_each_is_closed_whatever_another_raises() -> None:
+    closed: list[str] = []
+
+    def fail() -> None:
+        closed.append("fails")
+        raise OSError("no answer")
+
+    closes = [lambda: closed.append("first"), fail, lambda: closed.append("last")]
+    for close in closes:
+        close_at_exit(close)
+    try:
+        with pytest.raises(OSError, match="no answer"):
+            _close_all()
+    finally:
+        for close in closes:
+            forget(close)
+    assert sorted(closed) == ["fails", "first", "last"]
+
+
+# -- An application without asyncio that pairs with `control=True` is an engine, on the pairing's thread.
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where engines of this test are; a socket's path may have some hundred characters."""
+    with tempfile.TemporaryDirectory(prefix="p-") as folder:
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        yield Path(folder)
+
+
+async def forced(entity: str) -> str:
+    """What a console does: it finds the engine, looks at it and gives an order; where the engine was found."""
+    (places,) = local_engines()
+    (standing,) = await query_engines([places])
+    assert standing.snapshot is not None
+    assert (standing.snapshot.own_process, standing.snapshot.environment) == (False, "test")
+    client = await ControlClient.connect(places.socket)
+    await client.order("force", targets=(entity,), by="ada", typed=entity)
+    await client.close()
+    return places.name
+
+
+def test_a_console_lists_and_commands_it_until_it_is_closed(servicebus_sandbox: Any, short: Path) -> None:
+    with pair(servicebus_sandbox, control=True, environment="test") as paired:
+        paired.watch("orders")
+        assert asyncio.run(forced("orders")) == "primary"
+        assert paired.entity_views()[0].state is State.FORCED
+    assert local_engines() == ()
+    assert "servicebus-pairing" not in [thread.name for thread in threading.enumerate()]
+    kinds = [record.event.kind for record in read_records(engine_paths("primary").spool)]
+    assert (kinds[0], kinds[-1]) == ("engine-started", "engine-stopped")
+
+
+def test_each_message_that_a_blocking_receiver_gets_is_in_the_journal(servicebus_sandbox: Any, short: Path) -> None:
+    """`record_received`, for an application without asyncio."""
+    with pair(servicebus_sandbox, control=True, record_received=True) as paired:
+        with paired.get_queue_sender("orders") as sender:
+            sender.send_messages([ServiceBusMessage(b"x", message_id=name) for name in ("one", "two")])
+        with paired.get_queue_receiver("orders") as receiver:
+            receiver.complete_message(*receiver.receive_messages(1, max_wait_time=5))
+            receiver.complete_message(next(receiver))
+    received = [record.event for record in read_records(engine_paths("primary").spool)]
+    assert [one.message_id for one in received if isinstance(one, MessageReceived)] == ["one", "two"]
+
+
+PROGRAM = """
+    import sys
+    from paired_servicebus.engine.control.discovery import local_engines
+    from paired_servicebus.sync import Namespace, pair_namespaces
+
+    trust = {"connection_verify": sys.argv[3]}
+    primary, secondary = (Namespace.from_connection_string(text, options=trust) for text in sys.argv[1:3])
+    paired = pair_namespaces(primary, secondary, control=True, primary_name="primary", backlog_queue_count=1)
+    print([places.name for places in local_engines()])
+"""
+
+
+def test_one_left_open_ends_with_the_program(servicebus_sandbox: Any, short: Path) -> None:
+    sandbox = servicebus_sandbox
+    namespaces = [sandbox[name].connection_string for name in ("primary", "secondary")]
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *namespaces, str(sandbox.ca_file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    assert (ended.returncode, ended.stdout.strip()) == (0, "['primary']"), ended.stderr
+    assert local_engines() == ()
+    assert [record.event.kind for record in read_records(engine_paths("primary").spool)][-1] == "engine-stopped"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
+from textual.drivers import linux_driver
 
+from paired_servicebus.core.operator.actions import ACTIONS
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, CONSOLE_BY_ID
+from paired_servicebus.ui.display.terminal_app import EscapeParser
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
 from paired_servicebus.ui.state.keymap import Keymap, key_text, keymap_of, read_key
+from paired_servicebus.ui.state.view import Page
 
 
 def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:
@@ -126,3 +133,119 @@ async def test_key_line_help_palette_and_question_show_the_new_key(open_console:
         assert console.app.return_value is None
         await console.press("Q")
     assert console.app.return_value == 0
+
+
+# -- Keys typed ahead go to the page or line that the key before them opened.
+
+
+def type_at_once(app: Any, text: str) -> None:
+    for character in text:
+        app.post_message(events.Key("slash" if character == "/" else character, character))
+
+
+async def test_what_comes_with_the_key_that_opens_a_line_is_typed_into_it(open_console: Any, made: Any) -> None:
+    """Each of f, p and q would do something on the page behind."""
+    async with open_console(made.snapshot()) as console:
+        type_at_once(console.app, "/fpq/")
+        await console.pilot.pause()
+        assert isinstance(console.app.screen, Prompt)
+        await console.press("x")
+        assert console.app.view.filter == "fpq/x"
+        assert console.feed.armed == []
+        assert console.feed.orders == []
+
+
+async def test_what_is_pasted_is_no_key(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        before = console.app.view
+        console.app.post_message(events.Paste("p/q\nf5"))
+        await console.pilot.pause()
+        assert console.app.view == before
+        assert console.feed.orders == []
+        await console.press("slash")
+        console.app.post_message(events.Paste("orders/audit"))
+        await console.pilot.pause()
+        assert console.app.view.filter == "orders/audit"
+
+
+# -- Contract of Textual's parser of keys, and what is read differently here.
+
+
+def keys(text: str) -> list[str]:
+    parser = EscapeParser()
+    return [event.key for event in (*parser.feed(text), *parser.feed("")) if isinstance(event, events.Key)]
+
+
+@pytest.mark.parametrize(
+    ("second", "key"),
+    [("/", "slash"), ("1", "1"), ("j", "j"), ("F", "F"), (" ", "space"), ("\r", "enter"), ("?", "question_mark"),
+     (":", "colon"), ("=", "equals_sign"), ("é", "é")],
+)  # fmt: skip
+def test_escape_and_the_next_key_are_both_keys(second: str, key: str) -> None:
+    assert keys(f"\x1b{second}") == ["escape", key]
+
+
+def test_escape_twice_is_two_keys() -> None:
+    assert keys("\x1b\x1b") == ["escape", "escape"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("\x1b", "escape"), ("\x1b[A", "up"), ("\x1bOP", "f1"), ("\x1b[6~", "pagedown"), ("\x1b[1;3D", "alt+left"),
+     ("\x1bf", "ctrl+right"), ("\x1b\x7f", "ctrl+w"), ("1", "1")],
+)  # fmt: skip
+def test_the_sequence_of_a_key_is_that_key(text: str, key: str) -> None:
+    assert keys(text) == [key]
+
+
+async def test_the_terminals_driver_reads_keys_so(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()):
+        assert linux_driver.XTermParser is EscapeParser
+
+
+async def test_a_key_right_after_escape_goes_to_the_page_behind_the_line(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("slash", "x")
+        assert isinstance(console.app.screen, Prompt)
+        for event in EscapeParser().feed("\x1b3"):
+            console.app.post_message(event)
+        await console.pilot.pause()
+        assert console.app.view.filter == ""
+        assert console.app.view.page is Page.BACKLOG
+
+
+# -- Only capital letters and the menu change anything: every other key is pressed on every page, and nothing is
+# asked.
+
+
+LOOKING = sorted(
+    {*string.ascii_lowercase, *string.digits, *(key for action in CONSOLE_ACTIONS for key in action.keys)}
+    - set(string.ascii_uppercase)
+    - {"q"}
+)
+
+
+def test_every_order_has_a_capital_letter() -> None:
+    assert all(action.key in string.ascii_uppercase for action in ACTIONS)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[] if page is Page.ENTITY else pytest.mark.slow) for page in Page],
+)
+async def test_no_other_key_orders_or_asks_anything(open_console: Any, made: Any, page: Page) -> None:
+    async with open_console(made.backlog()) as console:
+        for key in LOOKING:
+            await console.pilot.press(str(list(Page).index(page) + 1), key, "escape", "escape")
+        await console.press("1")
+        assert console.feed.orders == []
+        assert console.feed.armed == []
+
+
+async def test_the_keys_of_less_move_in_a_list(open_console: Any, made: Any) -> None:
+    entities = tuple(made.entity(f"e-{number:02}") for number in range(40))
+    async with open_console(made.snapshot(*entities)) as console:
+        for key, place in (("G", 39), ("g", 0), ("ctrl+f", 12), ("ctrl+d", 18), ("ctrl+u", 12), ("ctrl+b", 0)):
+            await console.press(key)
+            listed = [entity.path for entity in console.app.view.listed]
+            assert listed.index(console.app.view.selected) == place, key

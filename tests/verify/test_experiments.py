@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,23 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus import cli
+from paired_servicebus.config import load_config
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.temporary_entities.managed_namespace import Side
+from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
 from paired_servicebus.verify import entity_experiments, verify_run
 from paired_servicebus.verify.trial import Experiment, ExperimentResult, Observation, Trial
 from paired_servicebus.verify.verify_command import WIDTH, as_json, as_lines
-from paired_servicebus.verify.verify_run import EXPERIMENTS
+from paired_servicebus.verify.verify_run import (
+    EXPERIMENTS,
+    FOREIGN_SECONDS,
+    RECORDS,
+    Redactor,
+    clean,
+    open_namespaces,
+    run_of,
+)
 from servicebus_amqp.protocol import handshake
 from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
@@ -29,6 +43,7 @@ from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 from servicebus_sandbox.broker.queues.session_queue import SessionTable
 from servicebus_sandbox.serving import amqp_conditions
+from tests.stage.plays.verbs import Verb, verb
 
 from .conftest import PRIMARY, SECONDARY, WORKER_KEY, Lab, differing, results
 
@@ -355,3 +370,264 @@ def test_the_page_lists_every_experiment() -> None:
         assert f"| `{one.name}` | {one.assumption} | {one.why} |" in page
     (count,) = re.findall(r"tests (\d+)\nassumptions", (Path(__file__).parents[2] / "README.md").read_text())
     assert int(count) == len(EXPERIMENTS)
+
+
+# -- What a killed run leaves is recorded before it exists, and `--clean` deletes it, and nothing else.
+
+
+FOREIGN = (
+    "orders",
+    "paired-verify-",
+    "paired-verify-0123456789ab",
+    "paired-verify-0123456789ab-x",
+    "paired-verify-0123456789AB-1",
+    "paired-verify-0123456789abc-1",
+    "x-paired-verify-0123456789ab-1",
+    "paired-verify-0123456789ab-1/x",
+)
+STRAY = "paired-verify-0123456789ab-3"
+
+
+async def cleaned(lab: Lab, **options: str) -> tuple[int, list[str]]:
+    async with open_namespaces(lab.config(**options)) as namespaces:
+        return await clean(namespaces, lab.places.state)
+
+
+async def abandon(lab: Lab) -> RunRecord:
+    """Two queues of a run that ends without a word."""
+    async with open_namespaces(lab.config()) as namespaces:
+        record = RunRecord.begin(RECORDS, lab.places.state)
+        trial = Trial(namespaces, record)
+        await trial.queue()
+        await trial.queue(side=Side.PRIMARY)
+    return record
+
+
+@pytest.mark.parametrize("path", FOREIGN)
+def test_only_the_exact_pattern_is_ours(path: str) -> None:
+    assert run_of(path) == ""
+    assert run_of(STRAY) == "0123456789ab"
+
+
+async def test_the_queues_of_a_killed_run_are_deleted(lab: Lab) -> None:
+    record = await abandon(lab)
+    assert len(lab.queues()) == 2
+    record.end()  # as the system does for a dead process
+    assert await cleaned(lab) == (2, [])
+    assert (lab.queues(), lab.records) == ([], [])
+    assert await cleaned(lab) == (0, [])
+
+
+async def test_the_queues_of_a_living_run_stay(lab: Lab) -> None:
+    record = await abandon(lab)
+    assert await cleaned(lab) == (0, [])
+    assert len(lab.queues()) == 2
+    record.end()
+
+
+async def test_other_queues_stay_whatever_they_are_called(lab: Lab) -> None:
+    """Only names with the exact prefix pattern, never others."""
+    space = lab.sandbox[SECONDARY].node.namespace
+    for path in FOREIGN:
+        if path != "paired-verify-0123456789AB-1":  # one queue with the stray in any case
+            space.create_queue(path)
+    lab.sandbox[SECONDARY].node.clock.advance(2 * FOREIGN_SECONDS)
+    before = lab.queues()
+    record = await abandon(lab)
+    record.end()
+    assert (await cleaned(lab))[0] == 2
+    assert lab.queues() == before
+
+
+@pytest.mark.parametrize("age", [0.0, FOREIGN_SECONDS + 60])
+async def test_a_queue_without_a_record_is_deleted_once_it_is_old(
+    lab: Lab, age: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.sandbox[PRIMARY].node.namespace.create_queue(STRAY)
+    monkeypatch.setattr("paired_servicebus.verify.verify_run.FOREIGN_SECONDS", FOREIGN_SECONDS - age)
+    deleted, remains = await cleaned(lab)
+    if age:
+        assert (deleted, remains, lab.queues()) == (1, [], [])
+    else:
+        assert deleted == 0
+        assert remains == [f"{STRAY} is less than an hour old and may belong to a run on another machine"]
+
+
+async def test_a_record_of_another_namespace_is_kept_with_its_queues(lab: Lab) -> None:
+    record = RunRecord.begin(RECORDS, lab.places.state)
+    record.note("secondary", "other.servicebus.windows.net", f"{record.prefix}-0")
+    record.end()
+    deleted, remains = await cleaned(lab)
+    assert (deleted, len(remains)) == (0, 1)
+    assert "another namespace" in remains[0]
+    assert len(lab.records) == 1
+
+
+async def test_what_cannot_be_deleted_remains_in_the_record(lab: Lab) -> None:
+    record = await abandon(lab)
+    record.end()
+    deleted, remains = await cleaned(lab, rule=("worker", WORKER_KEY))
+    assert (deleted, len(remains)) == (0, 2)
+    assert len(lab.records) == 1
+    assert await cleaned(lab) == (2, [])
+
+
+def test_a_queue_is_on_disk_before_it_is_made_and_torn_lines_are_none(tmp_path: Path) -> None:
+    record = RunRecord.begin(RECORDS, tmp_path)
+    path = f"{record.prefix}-0"
+    record.note("secondary", "host", path)
+    (file,) = (tmp_path / "verify").iterdir()
+    assert json.loads(file.read_text())["queue"] == path
+    record.end()
+    with file.open("a") as more:
+        more.write('[]\n{"queue": "orders", "side": "secondary", "host": "host"}\n{"queue": "paired-ver')
+    (again,) = past_records(RECORDS, tmp_path)
+    assert [queue.path for queue in again.entities] == [path]
+    again.forget(path)
+    again.end()
+    assert not file.exists()
+
+
+def test_a_state_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "verify").write_text("in the way")
+    with pytest.raises(ConfigurationError, match="cannot be made"):
+        RunRecord.begin(RECORDS, tmp_path)
+
+
+async def test_an_interrupted_run_leaves_nothing(lab: Lab) -> None:
+    """Deleted at the end and after Ctrl-C."""
+    running = asyncio.create_task(lab.run())
+    while len(lab.queues()) < 3:
+        await asyncio.sleep(0.02)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (lab.queues(), lab.records) == ([], [])
+
+
+# -- The verb in processes of its own: exit status, file, interrupts, kills.
+
+
+VERIFY = ("verify", "paired-verify-")
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "--clean", "--slow"]) == 2
+    assert "--clean runs no experiments" in capsys.readouterr().err
+    assert cli.main(["verify", "--config", str(tmp_path / "missing.toml")]) == 2
+    assert "missing.toml is not a file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path: Path) -> None:
+    async with verb(tmp_path, *VERIFY) as found:
+        file = tmp_path / "results.json"
+        status, out = await found.finish(await found.start("--json", str(file)))
+        results = {one["result"] for one in json.loads(file.read_text())["results"]}
+        assert status == int("differs" in results), out
+        for secret in found.secrets:
+            assert secret not in file.read_text() + out
+        assert found.left() == []
+
+
+@pytest.mark.slow
+async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(tmp_path: Path) -> None:
+    async with verb(tmp_path, *VERIFY) as found:
+        status, out = await found.finish(await found.start("--json", str(tmp_path / "no" / "file")))
+        assert (status, "cannot be written" in out) == (2, True), out
+    status, out = await found.finish(await found.start())
+    assert (status, "does not answer" in out) == (2, True), out
+    assert out.count("\n") == 1, out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_an_interrupted_run_deletes_its_queues(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    async with verb(tmp_path, *VERIFY) as found:
+        process = await found.start()
+        await _working(found)
+        process.send_signal(number)
+        assert (await found.finish(process))[0] == status
+        assert found.left() == []
+        assert found.records() == []
+
+
+async def test_a_killed_run_is_reported_and_cleaned(tmp_path: Path) -> None:
+    async with verb(tmp_path, *VERIFY) as found:
+        process = await found.start()
+        await _working(found)
+        process.kill()
+        await found.finish(process)
+        assert found.left()
+        assert await found.clean() == (0, [])
+        assert found.left() == []
+
+
+async def _working(found: Verb) -> None:
+    while len(found.left()) < 3:
+        await asyncio.sleep(0.02)
+
+
+# -- Texts of the service without secrets, hosts and names of namespaces.
+
+
+KEY = "c2VjcmV0LWtleS1vZi1jb250b3Nv"
+
+
+@pytest.fixture
+def redactor(tmp_path: Path) -> Redactor:
+    path = tmp_path / "pairing.toml"
+    path.write_text(
+        """
+[pairing]
+name = "orders"
+[primary]
+connection_string = { env = "PRIMARY" }
+[secondary]
+namespace = "alias.servicebus.windows.net"
+credential = "client-secret"
+tenant = "11111111-2222-3333-4444-555555555555"
+client_id = "app-0815"
+client_secret = { env = "CLIENT" }
+management = "arm"
+subscription = "sub-4711"
+resource_group = "rg-fabrikam"
+"""
+    )
+    names = {Side.PRIMARY: ["contoso"], Side.SECONDARY: ["fabrikam-backup"]}
+    string = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=mine;SharedAccessKey={KEY}"
+    config = load_config(path, environ={"PRIMARY": string, "CLIENT": "hush-hush"})
+    return Redactor(config, names)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("sb://contoso.servicebus.windows.net/q is gone", "sb://primary/q is gone"),
+        ("CONTOSO.ServiceBus.Windows.net:5671 closed", "primary:5671 closed"),
+        ("of Contoso, contoso/x-servicebus-transfer/0", "of primary, primary/x-servicebus-transfer/0"),
+        ("contosolike and my-contoso stay", "contosolike and my-contoso stay"),
+        ("fabrikam-backup behind alias", "secondary behind secondary"),
+        (f"key {KEY} of mine", "key *** of ***"),
+        ("hush-hush app-0815 sub-4711 rg-fabrikam", "*** *** *** ***"),
+        ("other.servicebus.chinacloudapi.cn at 10.1.2.3:5671", "HOST at HOST"),
+        (
+            "could not be found. TrackingId:8b1d_G12, SystemTracker:contoso:queue:q, Timestamp:2026-11-23",
+            "could not be found",
+        ),
+        ("busy. Reference:1-2-3, TrackingId:4, SystemTracker:x", "busy"),
+        ("paired-verify-0123456789ab-12 and paired-verify-x", "QUEUE and paired-verify-x"),
+        ("two\nlines\x1b[31m", "two lines\\x1b[31m"),
+        ("SharedAccessSignature sr=x&sig=abc%3d&se=1", None),
+    ],
+)  # fmt: skip
+def test_a_text_can_be_shown_to_anyone(redactor: Redactor, text: str, clean: str | None) -> None:
+    found = redactor.clean(text)
+    if clean is None:
+        assert "abc%3d" not in found
+    else:
+        assert found == clean
+
+
+def test_a_long_text_is_cut(redactor: Redactor) -> None:
+    assert len(redactor.clean("x " * 5000)) <= 600
