@@ -16,7 +16,7 @@ from paired_servicebus.core.model.pairing_events import EntityProbed, SendsCount
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.operator.why_line import why
 
-from .conftest import BEGAN, Told
+from .conftest import BEGAN, Step, Told, at, changed, does, due, nothing
 
 Make = Callable[..., Told]
 TO_WATCH = 'set probe = ["orders"] to watch it'
@@ -35,60 +35,63 @@ def healthy(told: Make) -> Told:
     return pairing
 
 
-def test_a_healthy_entity_falls_quiet_after_15_minutes_and_no_sooner(healthy: Told) -> None:
-    """Finding A2: "Healthy falls back to unknown when neither sent nor probed for a stated time"."""
+def has(**facts: object) -> Step:
+    def check(pairing: Told) -> None:
+        assert {name: getattr(pairing.entity(), name) for name in facts} == facts
+
+    return check
+
+
+HEALTHY, UNKNOWN, SUSPECT, OVER = State.HEALTHY, State.UNKNOWN, State.SUSPECT, State.FAILED_OVER
+ACCEPTS, COUNTS, PINS, RELEASES = Told.accepts, counted, Told.pins, Told.releases
+
+QUIET: dict[str, tuple[Step, ...]] = {
+    # Section 6: an entity with neither traffic nor probe is shown as unknown, after 15 minutes and no sooner.
+    "a healthy entity falls quiet after 15 minutes and no sooner": (
+        899.9, HEALTHY, due(900), 900, changed(("healthy", "unknown")), has(primary_good=None), due(None)
+    ),
+    # No event a send: that there was one since the last count is enough.
+    "one count a second keeps it healthy and moves no timer": (
+        at(600), COUNTS, nothing, due(900), 900, HEALTHY, due(1500), 1500, UNKNOWN
+    ),
+    "sends to the backlog say nothing of the primary": (
+        at(600), does(counted, route="backlog/0"), does(Told.accepts, queue=0), 900, UNKNOWN
+    ),
+    "a success makes it healthy again": (
+        900, at(5000), ACCEPTS, changed(("unknown", "healthy")), has(quiet_since=None), due(5900)
+    ),
+    "a counted success makes it healthy again": (
+        900, at(5000), COUNTS, changed(("unknown", "healthy")), has(quiet_since=None), due(5900)
+    ),
+    # Nothing of an earlier episode is told again.
+    "a failure makes it suspect with its own reason": (
+        does(Told.fails, reason="connection lost"), ACCEPTS, 900, has(first_failure="", first_failure_at=None),
+        does(Told.fails, reason="timeout"), changed(("unknown", "suspect")),
+        has(first_failure="timeout", first_failure_at=BEGAN + 900),
+    ),
+    # Section 6: "to healthy if the last ping was accepted".
+    "a ping is evidence for 15 minutes and not for ever": (
+        Told.forces, 60, does(Told.ping_accepted, 1), at(70), RELEASES, HEALTHY, 960, UNKNOWN
+    ),
+    "pin then release is unknown where nobody asked for long": (
+        PINS, at(899), RELEASES, HEALTHY, PINS, at(900), RELEASES, changed(("pinned", "unknown"))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_an_entity_falls_quiet_and_wakes(healthy: Told, name: str) -> None:
     assert QUIET_AFTER == 15 * 60
-    healthy.ticks(to=899.9)
-    assert healthy.state() is State.HEALTHY
-    assert healthy.due() == 900
-    healthy.ticks(to=900)
-    assert healthy.changes() == [("healthy", "unknown")]
-    assert healthy.entity().primary_good is None
-    assert healthy.due() is None
+    healthy.run(*QUIET[name])
+
+
+def test_pin_then_release_is_unknown_where_nobody_asked(told: Make) -> None:
+    told().run(Told.entity, PINS, RELEASES, changed(("pinned", "unknown")))
 
 
 def test_the_why_line_says_since_when_nothing_was_sent(healthy: Told, approve: Approve) -> None:
     healthy.ticks(to=1000)
     approve.part(why(healthy.entity()), "rules", has=("22:13:20",))
-
-
-def test_one_count_a_second_keeps_it_healthy_and_moves_no_timer(healthy: Told) -> None:
-    """No event a send: that there was one since the last count is enough."""
-    healthy.now = 600
-    counted(healthy)
-    assert (healthy.effects, healthy.due()) == ([], 900)
-    healthy.ticks(to=900)
-    assert (healthy.state(), healthy.due()) == (State.HEALTHY, 1500)
-    healthy.ticks(to=1500)
-    assert healthy.state() is State.UNKNOWN
-
-
-def test_sends_to_the_backlog_say_nothing_of_the_primary(healthy: Told) -> None:
-    healthy.now = 600
-    counted(healthy, route="backlog/0")
-    healthy.accepts(queue=0)
-    healthy.ticks(to=900)
-    assert healthy.state() is State.UNKNOWN
-
-
-@pytest.mark.parametrize("tell", [Told.accepts, counted], ids=["told", "counted"])
-def test_a_success_makes_it_healthy_again(healthy: Told, tell: Callable[[Told], object]) -> None:
-    healthy.ticks(to=900)
-    healthy.now = 5000
-    tell(healthy)
-    assert healthy.changes() == [("unknown", "healthy")]
-    assert (healthy.entity().quiet_since, healthy.due()) == (None, 5900)
-
-
-def test_a_failure_makes_it_suspect_with_its_own_reason(healthy: Told) -> None:
-    """Nothing of an earlier episode is told again."""
-    healthy.fails(reason="connection lost")
-    healthy.accepts()
-    healthy.ticks(to=900)
-    assert (healthy.entity().first_failure, healthy.entity().first_failure_at) == ("", None)
-    healthy.fails(reason="timeout")
-    assert healthy.changes() == [("unknown", "suspect")]
-    assert (healthy.entity().first_failure, healthy.entity().first_failure_at) == ("timeout", BEGAN + 900)
 
 
 @pytest.mark.parametrize("failure", [FailureKind.BUSY, FailureKind.UNAUTHORIZED])
@@ -130,38 +133,6 @@ def test_force_then_release_with_no_send_since_the_start_is_unknown(told: Make, 
     assert pairing.changes() == [("forced", "unknown")]
     assert (pairing.entity().diverting, pairing.due()) == (False, None)
     approve.part(why(pairing.entity()), "rules")
-
-
-def test_a_ping_is_evidence_for_15_minutes_and_not_for_ever(told: Make) -> None:
-    """Section 6: "to healthy if the last ping was accepted"."""
-    pairing = told(ping_primary_interval=60)
-    pairing.reach(State.FORCED)
-    pairing.ticks(to=60)
-    pairing.ping_accepted(1)
-    pairing.now = 70
-    pairing.releases()
-    assert pairing.state() is State.HEALTHY
-    pairing.ticks(to=960)
-    assert pairing.state() is State.UNKNOWN
-
-
-def test_pin_then_release_is_unknown_where_nobody_asked(told: Make) -> None:
-    pairing = told()
-    pairing.reach(State.PINNED)
-    pairing.releases()
-    assert pairing.changes() == [("pinned", "unknown")]
-
-
-def test_pin_then_release_is_unknown_where_nobody_asked_for_long(healthy: Told) -> None:
-    healthy.pins()
-    healthy.now = 899
-    healthy.releases()
-    assert healthy.state() is State.HEALTHY
-    healthy.pins()
-    healthy.now = 900
-    healthy.releases()
-    assert healthy.changes() == [("pinned", "unknown")]
-    assert "since 22:13:20" in why(healthy.entity())
 
 
 def test_thousands_that_fall_quiet_at_once_are_seen_to_a_portion_at_a_time(told: Make) -> None:
@@ -312,6 +283,62 @@ def probed(told: Make) -> Told:
     return pairing
 
 
+def probes(*entities: str) -> Step:
+    """The latest event made these entities be probed."""
+
+    def check(pairing: Told) -> None:
+        assert asked(pairing) == list(entities)
+
+    return check
+
+
+def no_answer(kind: FailureKind = FailureKind.TIMEOUT) -> Step:
+    return does(answers, kind)
+
+
+PROBED: dict[str, tuple[Step, ...]] = {
+    # Only senders, pings and operators move the state.
+    "an accepted probe makes it healthy and the next comes an interval later": (
+        0.2, does(answers, took=0.2), HEALTHY, due(60.0), 59.9, probes(), 60.0, probes("orders")
+    ),
+    "one probe is under way at a time": (300.0, probes()),
+    "traffic makes a probe needless for an interval": (
+        answers, 50.0, ACCEPTS, 60.0, probes(), 110.0, probes("orders")
+    ),
+    # Suspect: timer ends with no successful send; silence counts.
+    "a failed probe is a failure that counts and silence then fails over": (no_answer(), SUSPECT, 60.0, OVER),
+    "one lost probe fails nothing over another comes in time": (
+        no_answer(), 30.0, probes("orders"), answers, HEALTHY, 60.0, HEALTHY
+    ),
+    "while it diverts pings do the work": (
+        no_answer(), 30.0, no_answer(), *[step for now in range(31, 500, 10) for step in (float(now), probes())], OVER
+    ),
+    "after the failback it is probed again": (
+        Told.forces, answers, State.FORCED, RELEASES, RELEASES, HEALTHY, 200.0, probes("orders")
+    ),
+    "asking twice probes once": (
+        lambda pairing: pairing.machine.probe("ORDERS", at=pairing.at), 10.0, probes()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_a_probe_moves_the_state_as_a_send_would(probed: Told, name: str) -> None:
+    probed.run(*PROBED[name])
+
+
+def test_a_throttled_probe_moves_nothing_and_leaves_the_namespace_alone(told: Make) -> None:
+    """That message is not attempted again for >= 10 s by anyone; a throttled ping is not an accepted one."""
+    pairing = told(ping_primary_interval=1.0, throttle_wait=10.0)
+    pairing.machine.probe("orders", at=pairing.at)
+    pairing.run(0.0, no_answer(FailureKind.BUSY), UNKNOWN, 9.9, probes(), 10.0, probes("orders"))
+
+
+def test_a_probe_without_the_right_moves_nothing_and_says_so(probed: Told) -> None:
+    probed.run(no_answer(FailureKind.UNAUTHORIZED), UNKNOWN)
+    assert str(FailureKind.UNAUTHORIZED) in why(probed.entity())
+
+
 def test_nothing_is_probed_by_default(told: Make, approve: Approve) -> None:
     """An entity with neither traffic nor probe is shown as unknown, not as healthy."""
     pairing = told()
@@ -321,91 +348,6 @@ def test_nothing_is_probed_by_default(told: Make, approve: Approve) -> None:
     assert pairing.state() is State.UNKNOWN
     assert pairing.machine.next_deadline is None
     approve.part(why(pairing.entity()), "rules")
-
-
-def test_an_accepted_probe_makes_it_healthy_and_the_next_comes_an_interval_later(probed: Told) -> None:
-    """Only senders, pings and operators move the state."""
-    probed.ticks(to=0.2)
-    answers(probed, took=0.2)
-    assert probed.state() is State.HEALTHY
-    assert probed.machine.next_deadline == BEGAN + 60.0
-    probed.ticks(to=59.9)
-    assert asked(probed) == []
-    probed.ticks(to=60.0)
-    assert asked(probed) == ["orders"]
-
-
-def test_one_probe_is_under_way_at_a_time(probed: Told) -> None:
-    probed.ticks(to=300.0)
-    assert asked(probed) == []
-
-
-def test_traffic_makes_a_probe_needless_for_an_interval(probed: Told) -> None:
-    answers(probed)
-    probed.ticks(to=50.0)
-    probed.accepts()
-    probed.ticks(to=60.0)
-    assert asked(probed) == []
-    probed.ticks(to=110.0)
-    assert asked(probed) == ["orders"]
-
-
-def test_a_failed_probe_is_a_failure_that_counts_and_silence_then_fails_over(probed: Told) -> None:
-    """Suspect: timer ends with no successful send; silence counts."""
-    answers(probed, FailureKind.TIMEOUT)
-    assert probed.state() is State.SUSPECT
-    probed.ticks(to=60.0)
-    assert probed.state() is State.FAILED_OVER
-
-
-def test_one_lost_probe_fails_nothing_over_another_comes_in_time(probed: Told) -> None:
-    answers(probed, FailureKind.TIMEOUT)
-    probed.ticks(to=30.0)
-    assert asked(probed) == ["orders"]
-    answers(probed)
-    assert probed.state() is State.HEALTHY
-    probed.ticks(to=60.0)
-    assert probed.state() is State.HEALTHY
-
-
-def test_while_it_diverts_pings_do_the_work(probed: Told) -> None:
-    answers(probed, FailureKind.TIMEOUT)
-    probed.ticks(to=30.0)
-    answers(probed, FailureKind.TIMEOUT)
-    for now in range(31, 500, 10):
-        probed.ticks(to=float(now))
-        assert asked(probed) == []
-    assert probed.state() is State.FAILED_OVER
-
-
-def test_after_the_failback_it_is_probed_again(probed: Told) -> None:
-    probed.forces()
-    answers(probed)
-    assert probed.state() is State.FORCED
-    probed.releases()
-    probed.releases()
-    assert probed.state() is State.HEALTHY
-    probed.ticks(to=200.0)
-    assert asked(probed) == ["orders"]
-
-
-def test_a_throttled_probe_moves_nothing_and_leaves_the_namespace_alone(told: Make) -> None:
-    """That message is not attempted again for >= 10 s by anyone; a throttled ping is not an accepted one."""
-    pairing = told(ping_primary_interval=1.0, throttle_wait=10.0)
-    pairing.machine.probe("orders", at=pairing.at)
-    pairing.ticks()
-    answers(pairing, FailureKind.BUSY)
-    assert pairing.state() is State.UNKNOWN
-    pairing.ticks(to=9.9)
-    assert asked(pairing) == []
-    pairing.ticks(to=10.0)
-    assert asked(pairing) == ["orders"]
-
-
-def test_a_probe_without_the_right_moves_nothing_and_says_so(probed: Told) -> None:
-    answers(probed, FailureKind.UNAUTHORIZED)
-    assert probed.state() is State.UNKNOWN
-    assert str(FailureKind.UNAUTHORIZED) in why(probed.entity())
 
 
 def test_a_late_answer_of_an_entity_that_failed_over_is_recorded_nothing_more(probed: Told) -> None:
@@ -425,12 +367,6 @@ def test_its_cost_stands_on_the_why_line(probed: Told, approve: Approve) -> None
                                                               (60.0, "link", 0)])  # fmt: skip
 def test_what_probes_cost(interval: float, ping: str, operations: int) -> None:
     assert probes_a_day(interval=interval, ping=ping) == operations  # type: ignore[arg-type]
-
-
-def test_asking_twice_probes_once(probed: Told) -> None:
-    probed.machine.probe("ORDERS", at=probed.at)
-    probed.ticks(to=10.0)
-    assert asked(probed) == []
 
 
 def test_an_answer_for_an_entity_that_is_not_probed_is_refused(

@@ -15,10 +15,13 @@ from servicebus_sandbox.broker.broker_errors import (
     MessageNotFound,
     MessageTooLarge,
     QuotaExceeded,
+    SessionLockLost,
 )
-from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry, Pings, QueueSettings, SubscriptionSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageState
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow
+from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.queues.message_queue import EXPIRED, REASON
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 FIVE_SECONDS = timedelta(seconds=5)
@@ -460,3 +463,249 @@ def test_a_scheduled_message_has_its_id_from_the_start(world):
     world.pass_time(61)
     assert _ids(queue) == [waiting]
     assert isinstance(waiting, str)
+
+
+# -- A time to live that acts when a receiver looks, as the service documents it.
+
+
+@pytest.fixture
+def lazy(make_world):
+    return make_world(expiry=Expiry.LAZY)
+
+
+def counts(queue):
+    return queue.counts().active, queue.counts().dead_letter
+
+
+@pytest.mark.parametrize("buries", [True, False])
+def test_what_is_over_stays_until_a_receiver_has_credit(lazy, message, buries):
+    queue = lazy.namespace.create_queue("q", QueueSettings(dead_letter_on_expiration=buries))
+    queue.intake.send([message("old", ttl=5), message("new")])
+    lazy.pass_time(60)
+    assert counts(queue) == (2, 0)
+    assert [stored.message.payload for stored in queue.messages.peek(0, 10)] == ["old", "new"]
+    receiver = lazy.receiver(queue.messages)
+    lazy.namespace.run()
+    assert counts(queue) == (2, 0), "a receiver without credit does not look"
+    assert [stored.message.payload for stored in receiver.receive()] == ["new"]
+    assert counts(queue) == (1, int(buries))
+    if buries:
+        (dead,) = queue.dead_letters.peek(0, 10)
+        assert dead.added[REASON] == EXPIRED
+
+
+def test_while_a_receiver_waits_expiry_is_on_time(lazy, message, token):
+    queue = lazy.namespace.create_queue("q", QueueSettings(lock_duration=timedelta(seconds=60)))
+    queue.intake.send([message("deferred", ttl=5), message("later", ttl=20)])
+    receiver = lazy.receiver(queue.messages)
+    for stored in receiver.receive():
+        queue.messages.defer(token(stored))
+    queue.messages.grant(receiver.consumer, 1)
+    lazy.pass_time(6)
+    assert [stored.message.payload for stored in queue.messages.peek(0, 10)] == ["later"]
+    queue.messages.grant(receiver.consumer, 0)
+    lazy.pass_time(60)
+    assert counts(queue) == (1, 0), "nobody waits any more"
+
+
+def test_a_lock_that_ends_after_the_time_to_live_ends_the_message(lazy, message, token):
+    queue = lazy.namespace.create_queue("q")
+    queue.intake.send([message("held", ttl=5)])
+    stored = lazy.receiver(queue.messages).receive_one()
+    lazy.pass_time(6)
+    queue.messages.abandon(token(stored))
+    assert counts(queue) == (0, 0)
+
+
+def test_a_deferred_message_that_is_over_is_not_received(lazy, message, token):
+    queue = lazy.namespace.create_queue("q")
+    queue.intake.send([message("m", ttl=5)])
+    stored = lazy.receiver(queue.messages).receive_one()
+    queue.messages.defer(token(stored))
+    lazy.pass_time(6)
+    assert counts(queue) == (1, 0)
+    with pytest.raises(MessageNotFound):
+        queue.messages.receive_deferred([stored.sequence_number])
+    assert counts(queue) == (0, 0)
+
+
+def test_a_session_of_expired_messages_is_not_offered(lazy, message):
+    queue = lazy.namespace.create_queue("q", QueueSettings(requires_session=True))
+    queue.intake.send([message("old", ttl=5, session_id="a"), message("new", session_id="b")])
+    lazy.pass_time(6)
+    answers = []
+    consumer = Consumer(answers.append, answers.append)
+    queue.messages.attach_to_next_session(consumer, lazy.clock.now + 10, answers.append)
+    lazy.namespace.run()
+    assert [session.id for session in answers] == ["b"]
+    assert counts(queue) == (1, 0)
+
+
+def test_waiting_for_a_session_is_looking(lazy, message):
+    queue = lazy.namespace.create_queue("q", QueueSettings(requires_session=True))
+    queue.intake.send([message("held", session_id="a"), message("over", ttl=5, session_id="a")])
+    lazy.receiver(queue.messages, session="a")
+    answers = []
+    queue.messages.attach_to_next_session(
+        Consumer(answers.append, answers.append), lazy.clock.now + 100, answers.append
+    )
+    lazy.pass_time(6)
+    assert counts(queue) == (1, 0)
+
+
+def test_forwarding_passes_on_nothing_that_is_over(lazy, message):
+    target = lazy.namespace.create_queue("target")
+    queue = lazy.namespace.create_queue("q")
+    queue.intake.send([message("old", ttl=5), message("new")])
+    lazy.pass_time(6)
+    lazy.namespace.update_queue("q", QueueSettings(forward_to="target"))
+    lazy.namespace.run()
+    assert [stored.message.payload for stored in target.messages.peek(0, 10)] == ["new"]
+
+
+def test_deleting_takes_the_oldest_waiting_ones(world, message, token):
+    queue = world.namespace.create_queue("q")
+    queue.intake.send([message(name) for name in "abcde"])
+    receiver = world.receiver(queue.messages)
+    receiver.receive_one()
+    queue.messages.defer(token(receiver.receive_one()))
+    cutoff = world.clock.now + 1
+    world.pass_time(5)
+    queue.intake.send([message("late")])
+    assert queue.messages.delete_waiting(cutoff, 2) == 2
+    assert [stored.message.payload for stored in queue.messages.peek(0, 10)] == ["a", "b", "e", "late"]
+    assert queue.messages.delete_waiting(cutoff, 2) == 1
+    assert queue.messages.delete_waiting(cutoff, 2) == 0
+    assert [stored.message.payload for stored in receiver.receive()] == ["late"]
+
+
+def test_a_session_has_to_be_held(world, message):
+    queue = world.namespace.create_queue("q", QueueSettings(requires_session=True))
+    queue.intake.send([message("a", session_id="a"), message("b", session_id="b")])
+    with pytest.raises(SessionLockLost):
+        queue.messages.check_session("a")
+    world.receiver(queue.messages, session="a")
+    queue.messages.check_session("a")
+    assert queue.messages.delete_waiting(world.clock.now + 1, 10, "a") == 1
+    assert [stored.message.payload for stored in queue.messages.peek(0, 10)] == ["b"]
+
+
+# -- Messages that are forwarded from entity to entity, and those that do not arrive.
+
+
+def to(target, **more):
+    return QueueSettings(forward_to=target, **more)
+
+
+def numbers(counts):
+    return counts.active, counts.dead_letter, counts.transfer_dead_letter
+
+
+@pytest.fixture
+def entities(world):
+    """`make("a", settings)` makes a queue and returns what tells its counts."""
+
+    def make(path, settings=None):
+        queue = world.namespace.create_queue(path, settings)
+        return lambda: numbers(queue.counts())
+
+    return make
+
+
+def send(world, path, *messages):
+    world.namespace.send_target(path).intake.send(messages)
+
+
+def test_a_message_goes_on_with_its_first_number(world, entities, message):
+    end, start = entities("end"), entities("start", to("end"))
+    send(world, "end", message("other"))
+    send(world, "start", message("a"))
+    assert (start(), end()) == ((0, 0, 0), (2, 0, 0))
+    _, got = world.receiver(world.namespace.queue("end").messages).receive()
+    assert (got.message.payload, got.sequence_number, got.enqueued_sequence_number) == ("a", 2, 1)
+
+
+def test_subscriptions_forward_to_queues_and_queues_to_topics(world, entities, message):
+    end = entities("end")
+    world.namespace.create_topic("topic")
+    world.namespace.create_subscription("topic", "sub", SubscriptionSettings(forward_to="end"))
+    entities("start", to("topic"))
+    send(world, "start", message("a"))
+    assert end() == (1, 0, 0)
+
+
+def test_four_hops_are_the_most(world, entities, message):
+    entities("q5")
+    counts = {n: entities(f"q{n}", to(f"q{n + 1}")) for n in range(4, -1, -1)}
+    send(world, "q1", message("four"))
+    assert numbers(world.namespace.queue("q5").counts()) == (1, 0, 0)
+    send(world, "q0", message("five"))
+    assert numbers(world.namespace.queue("q5").counts()) == (1, 0, 0)
+    assert counts[4]() == (0, 0, 1)
+    (dead,) = world.namespace.queue("q4").transfer_dead_letters.peek(0, 10)
+    assert dead.added["DeadLetterReason"] == "MaxTransferHopCountExceeded"
+
+
+def test_a_circle_ends(world, entities, message):
+    entities("b")
+    entities("a", to("b"))
+    world.namespace.update_queue("b", to("a"))
+    send(world, "a", message("x"))
+    total = [numbers(world.namespace.queue(path).counts()) for path in "ab"]
+    assert sorted(total) == [(0, 0, 0), (0, 0, 1)]
+
+
+def test_what_can_never_arrive_is_kept_in_the_transfer_dead_letters(world, entities, message):
+    entities("gone")
+    entities("sessions", QueueSettings(requires_session=True))
+    start, other = entities("start", to("gone")), entities("other", to("sessions"))
+    world.namespace.delete("gone")
+    send(world, "start", message("x"))
+    send(world, "other", message("x"), message("y", session_id="s"))
+    assert (start(), other()) == ((0, 0, 1), (0, 0, 1))
+    assert world.namespace.queue("sessions").counts().active == 1
+
+
+def test_a_full_destination_is_tried_again(world, entities, message):
+    end, start = entities("end", QueueSettings(max_size_mb=1)), entities("start", to("end"))
+    send(world, "end", *(message(size=200 * 1024) for _ in range(5)))
+    send(world, "start", message("first", size=100 * 1024))
+    send(world, "start", message("second", size=10))
+    assert (start(), end()) == ((2, 0, 0), (5, 0, 0))
+    receiver = world.receiver(world.namespace.queue("end").messages, settles_on_delivery=True)
+    receiver.receive(5)
+    world.pass_time(1)
+    assert (start(), end()) == ((0, 0, 0), (2, 0, 0))
+    assert [stored.message.payload for stored in receiver.receive()] == ["first", "second"]
+
+
+def test_a_disabled_destination_takes_what_is_forwarded(world, entities, message):
+    end = entities("end", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    entities("start", to("end"))
+    send(world, "start", message("x"))
+    assert end() == (1, 0, 0)
+
+
+def test_dead_letters_are_forwarded_with_their_reason_and_source(world, entities, message):
+    end = entities("end")
+    settings = QueueSettings(
+        forward_dead_lettered_to="end", default_ttl=timedelta(seconds=5), dead_letter_on_expiration=True
+    )
+    start = entities("start", settings)
+    send(world, "start", message("x"))
+    world.pass_time(5)
+    assert (start(), end()) == ((0, 0, 0), (1, 0, 0))
+    (got,) = world.namespace.queue("end").messages.peek(0, 10)
+    assert (got.added["DeadLetterReason"], got.dead_letter_source) == ("TTLExpiredException", "start")
+
+
+def test_nobody_receives_where_messages_do_not_stay(world, entities, message):
+    end, start = entities("end"), entities("start")
+    send(world, "start", message("x"))
+    receiver = world.receiver(world.namespace.queue("start").messages)
+    world.namespace.update_queue("start", to("end"))
+    world.pass_time(0)
+    assert (start(), end()) == ((0, 0, 0), (1, 0, 0))
+    assert isinstance(receiver.ended[0], InvalidOperation)
+    with pytest.raises(InvalidOperation, match="receive from 'end'"):
+        world.receiver(world.namespace.queue("start").messages)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import json
 import logging
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,9 +21,13 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
-from servicebus_sandbox.emulator.config_file import default_namespace
+from servicebus_sandbox.broker.entity_settings import QueueSettings
+from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlAction, SqlFilter, TrueFilter
+from servicebus_sandbox.emulator.config_file import default_namespace, load_config
 from servicebus_sandbox.emulator.emulator_host import Emulator
 from servicebus_sandbox.serving.addresses import PUBLIC_KEY
 from servicebus_sandbox.spec_file import load_specs
@@ -174,3 +184,280 @@ async def test_beyond_loopback_it_warns_that_the_key_is_public(caplog: pytest.Lo
         "the emulator listens on 0.0.0.0 with a key that is public: any host that reaches this machine can read, send "
         "and delete everything in it; without --listen it is on loopback"
     ]
+
+
+# -- The official emulator's config.json: what it declares, and one sentence with the path for every mistake.
+
+
+RULE = {"Name": "west", "Properties": {"FilterType": "Correlation", "CorrelationFilter": {"Label": "w"}}}
+SQL_RULE = {
+    "Name": "large",
+    "Properties": {
+        "FilterType": "Sql",
+        "SqlFilter": {"SqlExpression": "size > 10"},
+        "Action": {"SqlExpression": "SET sys.To = 'Entity'"},
+    },
+}
+WHOLE: dict[str, Any] = {
+    "UserConfig": {
+        "Namespaces": [
+            {
+                "Name": "sbemulatorns",
+                "Queues": [
+                    {"Name": "errors"},
+                    {
+                        "Name": "orders",
+                        "Properties": {
+                            "DeadLetteringOnMessageExpiration": True,
+                            "DefaultMessageTimeToLive": "PT30M",
+                            "DuplicateDetectionHistoryTimeWindow": "PT5S",
+                            "ForwardDeadLetteredMessagesTo": "errors",
+                            "ForwardTo": "",
+                            "LockDuration": "PT5S",
+                            "MaxDeliveryCount": 10,
+                            "RequiresDuplicateDetection": True,
+                            "RequiresSession": True,
+                        },
+                    },
+                ],
+                "Topics": [
+                    {
+                        "Name": "audit",
+                        "Properties": {"DefaultMessageTimeToLive": "PT5M"},
+                        "Subscriptions": [
+                            {"Name": "all"},
+                            {"Name": "empty", "Rules": []},
+                            {"Name": "some", "Properties": {"ForwardTo": "errors"}, "Rules": [RULE, SQL_RULE]},
+                        ],
+                    }
+                ],
+            }
+        ],
+        "Logging": {"Type": "File"},
+    }
+}
+NAMESPACE = "UserConfig.Namespaces[0]"
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.json"
+
+
+def refusal(file: Path, text: str) -> str:
+    file.write_text(text)
+    with pytest.raises(SandboxConfigError) as caught:
+        load_config(file)
+    return str(caught.value)
+
+
+def test_everything_in_the_file_is_read(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.write_text(json.dumps(WHOLE))
+    with caplog.at_level(logging.WARNING):
+        spec = load_config(file)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file}: UserConfig.Logging is ignored: the log goes to standard error"
+    ]
+    assert spec.name == "sbemulatorns"
+    assert [queue.path for queue in spec.queues] == ["errors", "orders"]
+    assert spec.queues[1].settings == QueueSettings(
+        dead_letter_on_expiration=True,
+        default_ttl=timedelta(minutes=30),
+        duplicate_window=timedelta(seconds=5),
+        forward_dead_lettered_to="errors",
+        lock_duration=timedelta(seconds=5),
+        max_delivery_count=10,
+        requires_duplicate_detection=True,
+        requires_session=True,
+    )
+    (topic,) = spec.topics
+    assert topic.settings.default_ttl == timedelta(minutes=5)
+    everything, empty, some = topic.subscriptions
+    assert [type(rule.filter) for rule in (*everything.rules, *empty.rules)] == [TrueFilter, TrueFilter]
+    assert some.settings.forward_to == "errors"
+    assert [rule.filter for rule in some.rules] == [CorrelationFilter(label="w"), SqlFilter("size > 10")]
+    assert some.rules[1].action == SqlAction("SET sys.To = 'Entity'")
+
+
+def test_what_is_left_out_has_the_official_defaults(file: Path) -> None:
+    file.write_text(json.dumps(WHOLE))
+    settings = load_config(file).queues[0].settings
+    assert settings == QueueSettings(
+        default_ttl=timedelta(hours=1), duplicate_window=timedelta(seconds=20), max_delivery_count=3
+    )
+
+
+def test_without_a_file_there_are_the_entities_of_the_official_one() -> None:
+    spec = default_namespace()
+    assert (spec.name, [queue.path for queue in spec.queues]) == ("sbemulatorns", ["queue.1"])
+    assert [each.name for each in spec.topics[0].subscriptions] == [f"subscription.{number}" for number in range(1, 5)]
+
+
+def test_comments_last_commas_and_a_byte_order_mark_are_allowed(file: Path) -> None:
+    text = """\ufeff// the whole
+    {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", /* two
+    lines */ "Queues": [{"Name": "orders"}, ], "Topics": [
+      {"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [{"Name": "r", "Properties":
+        {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = '//no, /*comment*/ ,]'"}}}]}]}],}]}}"""
+    file.write_text(text, encoding="utf-8")
+    spec = load_config(file)
+    assert spec.topics[0].subscriptions[0].rules[0].filter == SqlFilter("a = '//no, /*comment*/ ,]'")
+
+
+def set_at(*path: str | int, value: object) -> Change:
+    def change(whole: dict[str, Any]) -> None:
+        place: Any = whole["UserConfig"]["Namespaces"][0]
+        for step in path[:-1]:
+            place = place.setdefault(step, {}) if isinstance(place, dict) else place[step]
+        place[path[-1]] = value
+
+    return change
+
+
+def queue(name: str, value: object) -> Change:
+    return set_at("Queues", 1, "Properties", name, value=value)
+
+
+def rule(name: str, value: object) -> Change:
+    return set_at("Topics", 0, "Subscriptions", 2, "Rules", 0, "Properties", name, value=value)
+
+
+PROPERTIES = f"{NAMESPACE}.Queues[1].Properties"
+RULES = f"{NAMESPACE}.Topics[0].Subscriptions[2].Rules"
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "sentence"),
+    [
+        (queue("MaxDeliveryCount", 0), f"{PROPERTIES}.MaxDeliveryCount", "it is 0; allowed is 1 to 2147483647"),
+        (queue("MaxDeliveryCount", "3"), f"{PROPERTIES}.MaxDeliveryCount", 'it is "3"; it has to be a whole number'),
+        (queue("MaxDeliveryCount", True), f"{PROPERTIES}.MaxDeliveryCount", "it is true; it has to be a whole number"),
+        (queue("LockDuration", "1m"), f"{PROPERTIES}.LockDuration", 'it is "1m"; it has to be a duration'),
+        (queue("LockDuration", "PT6M"), f"{PROPERTIES}.LockDuration", "it is 0:06:00; allowed is more than 0, at most"),
+        (queue("LockDuration", "P10675199D"), f"{PROPERTIES}.LockDuration", "it is unlimited; allowed is"),
+        (queue("DuplicateDetectionHistoryTimeWindow", "P8D"), f"{PROPERTIES}.DuplicateDetection", "it is 8 days"),
+        (queue("DuplicateDetectionHistoryTimeWindow", "P10675199D"), f"{PROPERTIES}.Duplicate", "it is unlimited"),
+        (queue("RequiresSession", "yes"), f"{PROPERTIES}.RequiresSession", 'it is "yes"; it has to be true or false'),
+        (queue("maxDeliveryCount", 3), f"{PROPERTIES}.maxDeliveryCount", "did you mean MaxDeliveryCount?"),
+        (queue("Colour", 3), f"{PROPERTIES}.Colour", "there is nothing of this name; known are Default"),
+        (queue("ForwardTo", "errors"), f"{PROPERTIES}.ForwardTo", "an entity with RequiresSession cannot forward"),
+        (
+            queue("ForwardDeadLetteredMessagesTo", "x"),
+            f"{PROPERTIES}.ForwardDead",
+            "'x' is no queue or topic of this file",
+        ),
+        (queue("ForwardDeadLetteredMessagesTo", "Orders"), f"{PROPERTIES}.ForwardDead", "would forward to itself"),
+        (
+            queue("ForwardDeadLetteredMessagesTo", "audit/subscriptions/all"),
+            f"{PROPERTIES}.ForwardDead",
+            "is a subscription; messages can be forwarded to queues and topics",
+        ),
+        (set_at("Queues", 1, "Properties", value=[]), PROPERTIES, "it is []; it has to be an object in braces"),
+        (set_at("Queues", 1, "Name", value="ERRORS"), f"{NAMESPACE}.Queues[1].Name", "already exists"),
+        (set_at("Queues", 1, "Name", value="a b"), f"{NAMESPACE}.Queues[1].Name", "'a b' is no name for an entity"),
+        (set_at("Queues", 1, "Name", value=None), f"{NAMESPACE}.Queues[1].Name", "it is missing"),
+        (set_at("Queues", 1, "Rules", value=[]), f"{NAMESPACE}.Queues[1].Rules", "there is nothing of this name"),
+        (set_at("Queues", value={}), f"{NAMESPACE}.Queues", "it is {}; it has to be a list in brackets"),
+        (set_at("Topics", 0, "Name", value="orders"), f"{NAMESPACE}.Topics[0].Name", "already exists"),
+        (
+            set_at("Topics", 0, "Subscriptions", 1, "Name", value="ALL"),
+            f"{NAMESPACE}.Topics[0].Subscriptions[1].Name",
+            "already exists",
+        ),
+        (
+            set_at("Topics", 0, "Subscriptions", 2, "Rules", 1, "Name", value="west"),
+            f"{RULES}[1].Name",
+            "already exists",
+        ),
+        (rule("FilterType", "Regex"), f"{RULES}[0].Properties.FilterType", 'has to be "Correlation" or "Sql"'),
+        (rule("FilterType", "Sql"), f"{RULES}[0].Properties.CorrelationFilter", 'FilterType is "Sql"; leave this out'),
+        (rule("SqlFilter", {}), f"{RULES}[0].Properties.SqlFilter", 'FilterType is "Correlation"; leave this out'),
+        (rule("CorrelationFilter", None), f"{RULES}[0].Properties.CorrelationFilter", "it is missing, and FilterType"),
+        (rule("CorrelationFilter", {}), f"{RULES}[0].Properties.CorrelationFilter", "names no property"),
+        (rule("CorrelationFilter", {"Subject": "x"}), f"{RULES}[0].Properties.CorrelationFilter.Subject", "known are"),
+        (
+            rule("CorrelationFilter", {"Properties": {"a": []}}),
+            f"{RULES}[0].Properties.CorrelationFilter.Properties.a",
+            "it is []; it has to be a string, a number, true or false",
+        ),
+        (
+            rule("Action", {"SqlExpression": "SOT a = 1"}),
+            f"{RULES}[0].Properties.Action.SqlExpression",
+            "",
+        ),
+        (
+            set_at(
+                "Topics", 0, "Subscriptions", 2, "Rules", 1, "Properties", "SqlFilter", value={"SqlExpression": "a ="}
+            ),
+            f"{RULES}[1].Properties.SqlFilter.SqlExpression",
+            "",
+        ),
+        (set_at("Name", value="my ns"), f"{NAMESPACE}.Name", "it may have up to 50 letters"),
+        (set_at("Keys", value=[]), f"{NAMESPACE}.Keys", "known are Name, Queues, Topics"),
+        (lambda whole: whole["UserConfig"].update(Namespaces=[]), "UserConfig.Namespaces", "it holds 0 namespaces"),
+        (
+            lambda whole: whole["UserConfig"]["Namespaces"].append({"Name": "two"}),
+            "UserConfig.Namespaces",
+            "it holds 2 namespaces, and exactly one is served",
+        ),
+        (lambda whole: whole["UserConfig"].pop("Namespaces"), "UserConfig.Namespaces", "it is missing"),
+        (lambda whole: whole.pop("UserConfig"), "UserConfig", "it is missing"),
+        (lambda whole: whole.update(Other=1), "Other", "known are UserConfig"),
+    ],
+)
+def test_every_mistake_is_one_sentence_with_its_path(file: Path, change: Change, path: str, sentence: str) -> None:
+    whole = copy.deepcopy(WHOLE)
+    change(whole)
+    told = refusal(file, json.dumps(whole))
+    assert told.startswith(f"{file}: {path}")
+    assert sentence in told
+    assert "\n" not in told
+
+
+def test_a_name_that_occurs_twice_contradicts_itself(file: Path) -> None:
+    told = refusal(file, '{"UserConfig": {"Namespaces": [{"Name": "a", "Queues": [], "Queues": []}]}}')
+    assert told == f"{file}: {NAMESPACE}.Queues: the name occurs twice in this object; remove one of the two"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is not JSON: Expecting value: line 1 column 1"),
+        ("// no\n{a}", "is not JSON: Expecting property name enclosed in double quotes: line 2 column 2"),
+        ("[[namespace]]\nname = 1", "is not JSON: "),
+        ("[" * 100_000, "is not JSON: "),
+        ("[]", ": the whole file: it is []; it has to be an object in braces"),
+    ],
+)
+def test_a_file_that_is_no_object_of_json(file: Path, text: str, sentence: str) -> None:
+    assert sentence in refusal(file, text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SandboxConfigError, match=r"missing\.json cannot be read: No such file"):
+        load_config(tmp_path / "missing.json")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["UserConfig", "Namespaces", "Queues", "Topics", "Name", "Properties", "Rules", "LockDuration"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(value=JSON)
+def test_any_json_is_read_or_refused(value: object, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.getbasetemp() / f"any-{os.getpid()}.json"
+    file.write_text(json.dumps(value))
+    with suppress(SandboxConfigError):
+        load_config(file)
