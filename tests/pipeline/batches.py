@@ -33,13 +33,23 @@ def write_file(path: Path, told: Sequence[Record]) -> Path:
     return path
 
 
-def take_once(spark: Any, tables: Path, *roots: Path) -> None:
-    """Make the tables of all files below the roots, as `--once` does."""
+def take_once(spark: Any, tables: Path, *roots: Path, files: int | None = None) -> None:
+    """Make the tables of all files below the roots, as `--once` does; `files` is how many are in one batch."""
     from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
     from paired_servicebus.pipeline.table_store.lake import Lake
 
     with Lake(tables) as lake:
-        BatchLoop(spark, lake, roots).once()
+        BatchLoop(session_of(spark, files), lake, roots).once()
+
+
+def session_of(spark: Any, files: int | None) -> Any:
+    """A session whose batches have so many files."""
+    from paired_servicebus.pipeline.ingest.batch_loop import FILES_SETTING
+
+    session = spark.newSession()
+    if files is not None:
+        session.conf.set(FILES_SETTING, str(files))
+    return session
 
 
 def rows_of(tables: Path) -> dict[str, list[dict[str, Any]]]:

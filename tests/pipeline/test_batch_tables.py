@@ -12,7 +12,6 @@ import pytest
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_events import Record
-from paired_servicebus.pipeline.ingest import journal_files
 from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, rows_of, take_once, write_file
 from tests.pipeline.made_tables import utc
 
@@ -172,7 +171,7 @@ def test_an_operators_orders_belong_to_their_episode(made: dict[str, list[dict[s
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_how_events_are_cut_and_ordered_makes_no_difference(
-    spark: Any, made: dict[str, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: Any, made: dict[str, list[dict[str, Any]]], tmp_path: Path, seed: int
 ) -> None:
     """Five files, each a batch, in any order, with some records twice."""
     chance = random.Random(seed)
@@ -182,8 +181,7 @@ def test_how_events_are_cut_and_ordered_makes_no_difference(
     for number in range(5):
         again = chance.sample(told, 3)
         write_file(tmp_path / "j" / f"{number}.jsonl", [*told[number * size : (number + 1) * size], *again])
-    monkeypatch.setattr(journal_files, "MOST_FILES", 1)
-    take_once(spark, tmp_path / "t", tmp_path / "j")
+    take_once(spark, tmp_path / "t", tmp_path / "j", files=1)
     found = rows_of(tmp_path / "t")
     for table, rows in made.items():
         assert _close(found[table]) == _close(rows), table

@@ -12,10 +12,10 @@ from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN
 from paired_servicebus.pipeline.ingest import journal_files
 from paired_servicebus.pipeline.ingest.journal_files import (
+    SETTLED,
     Countdown,
     JournalFiles,
     JournalFlusher,
-    NewFiles,
     find_journal_files,
 )
 from tests.approval import Approve
@@ -199,10 +199,7 @@ def test_a_url_is_refused_with_the_verb_that_serves_stores(url: str) -> None:
         find_journal_files([Path(url)])
 
 
-# -- Which journal files are new: by name and size, whole ones only, and never more than a batch.
-
-
-LIFE = "a-life"
+# -- Copies in progress: which files may change after they were read
 
 
 def a_file(path: Path, text: str = "{}\n", *, age: float = 0.0) -> Path:
@@ -213,72 +210,18 @@ def a_file(path: Path, text: str = "{}\n", *, age: float = 0.0) -> Path:
     return path
 
 
-def opened(tmp_path: Path, *, batch: int = 0, life: str = LIFE) -> NewFiles:
-    return NewFiles([tmp_path / "j"], tmp_path / "taken", life=life, batch=batch)
+def young(folder: Path) -> dict[str, int]:
+    found = journal_files.young_files(find_journal_files([folder]).files, time.time())
+    return {Path(path).name: size for path, size in found.items()}
 
 
-def names_of_new_files(files: NewFiles) -> list[str]:
-    return [one.path.name for one in files.batch()]
-
-
-def test_a_file_is_taken_once_also_by_the_next_process(tmp_path: Path) -> None:
-    a_file(tmp_path / "j" / "a.jsonl", age=9)
-    a_file(tmp_path / "j" / "host" / "events" / "b.jsonl")
-    files = opened(tmp_path)
-    assert names_of_new_files(files) == ["a.jsonl", "b.jsonl"]
-    files.settle(files.batch()[:1], batch=1)
-    assert names_of_new_files(files) == ["b.jsonl"]
-    assert names_of_new_files(opened(tmp_path, batch=1)) == ["b.jsonl"]
-
-
-def test_files_of_a_version_that_was_given_up_are_new_again(tmp_path: Path) -> None:
-    a_file(tmp_path / "j" / "a.jsonl")
-    files = opened(tmp_path)
-    files.settle(files.batch(), batch=2)
-    assert names_of_new_files(opened(tmp_path, batch=2)) == []
-    assert names_of_new_files(opened(tmp_path, batch=1)) == ["a.jsonl"]
-    assert names_of_new_files(opened(tmp_path, batch=2)) == ["a.jsonl"], "what was given up once is not taken later"
-    assert names_of_new_files(opened(tmp_path, batch=9, life="another")) == ["a.jsonl"]
-
-
-@pytest.mark.parametrize("damage", ["", "\0\0\0", "a-life\nhalf a li", "a-life\nx\ty\tz\n"])
-def test_a_damaged_record_only_costs_work(tmp_path: Path, damage: str) -> None:
-    a_file(tmp_path / "j" / "a.jsonl")
-    (tmp_path / "taken").write_text(damage)
-    assert names_of_new_files(opened(tmp_path, batch=9)) == ["a.jsonl"]
-
-
-def test_a_file_that_has_grown_is_new(tmp_path: Path) -> None:
-    path = a_file(tmp_path / "j" / "a.jsonl", "{}\n")
-    files = opened(tmp_path)
-    files.settle(files.batch(), batch=1)
-    a_file(path, "{}\n{}\n")
-    assert names_of_new_files(files) == ["a.jsonl"]
-
-
-def test_half_a_copy_waits_until_it_is_whole_or_old(tmp_path: Path) -> None:
-    path = a_file(tmp_path / "j" / "a.jsonl", '{"v":1')
-    files = opened(tmp_path)
-    assert (names_of_new_files(files), files.unfinished) == ([], 1)
-    a_file(path, '{"v":1', age=journal_files.SETTLED + 1)
-    assert (names_of_new_files(files), files.unfinished) == (["a.jsonl"], 0)
-    a_file(path, '{"v":1}\n')
-    assert names_of_new_files(files) == ["a.jsonl"]
-
-
-def test_a_batch_has_a_most_of_files_and_bytes_and_one_at_least(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(5):
-        a_file(tmp_path / "j" / f"{number}.jsonl", "{}\n", age=9 - number)
-    files = opened(tmp_path)
-    monkeypatch.setattr(journal_files, "MOST_FILES", 2)
-    assert names_of_new_files(files) == ["0.jsonl", "1.jsonl"]
-    monkeypatch.setattr(journal_files, "MOST_FILES", 9)
-    monkeypatch.setattr(journal_files, "MOST_BYTES", 10)
-    assert names_of_new_files(files) == ["0.jsonl", "1.jsonl", "2.jsonl"]
-    monkeypatch.setattr(journal_files, "MOST_BYTES", 1)
-    assert names_of_new_files(files) == ["0.jsonl"]
+def test_files_that_were_changed_lately_are_watched_and_half_a_line_waits(tmp_path: Path) -> None:
+    a_file(tmp_path / "old.jsonl", age=SETTLED + 9)
+    a_file(tmp_path / "old-half.jsonl", '{"v":1', age=SETTLED + 9)
+    a_file(tmp_path / "new.jsonl")
+    a_file(tmp_path / "new-half.jsonl", '{"v":1')
+    a_file(tmp_path / "empty.jsonl", "")
+    assert young(tmp_path) == {"new.jsonl": 3, "new-half.jsonl": -1, "empty.jsonl": 0}
 
 
 def test_an_engine_is_asked_before_each_look_and_once() -> None:

@@ -18,7 +18,6 @@ pytest.importorskip("polars", reason="CI installs polars beside the extra `spark
 import pandas as pd
 import polars as pl
 
-from paired_servicebus.pipeline.ingest import journal_files
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, take_once, write_file
@@ -41,9 +40,7 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     later = [replace(event, at=event.at + 86_400) for event in EVENTS]
     write_file(journal / "3.jsonl", [*numbered(later, boot="b2"), *(record for story in STORIES for record in story)])
     (journal / "4.jsonl").write_text("torn\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal_files, "MOST_FILES", 1)
-        take_once(spark, folder / "t", journal)
+    take_once(spark, folder / "t", journal, files=1)
     return folder / "t"
 
 

@@ -12,11 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,8 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.ingest import batch_loop, batch_tables, journal_files
-from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
-from paired_servicebus.pipeline.ingest.batch_tables import ShortReadError
+from paired_servicebus.pipeline.ingest import batch_loop
+from paired_servicebus.pipeline.ingest.batch_loop import CHECKPOINTS, BatchLoop
 from paired_servicebus.pipeline.pipeline_command import summary
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as versions
@@ -36,7 +33,7 @@ from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.damaged import GOOD, UNREADABLE
-from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, take_once
+from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, session_of, take_once
 
 pytestmark = [
     MINUTES_OF_SPARK,
@@ -128,60 +125,6 @@ def jvm_of(pipeline: PipelineProcess) -> int:
     return next(pid for pid in below(pipeline.process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
 
 
-class Killer:
-    """Kills each Python daemon's first new worker, of this process's Spark."""
-
-    def __init__(self) -> None:
-        self.killed: list[str] = []
-        self._known = set(below(os.getpid()))
-        self._spared: set[int] = set()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._kill, name="the killer", daemon=True)
-
-    def __enter__(self) -> Killer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _kill(self) -> None:
-        while not self._ended.wait(0.005):
-            pids = below(os.getpid())
-            commands = {pid: command_of(pid) for pid in pids}
-            for pid in pids:
-                if pid not in self._known:
-                    self._known.add(pid)
-                    self._meet(pid, commands)
-
-    def _meet(self, pid: int, commands: dict[int, str]) -> None:
-        parent = parent_of(pid)
-        if "pyspark.daemon" in commands.get(parent, "") and parent not in self._spared:
-            self._spared.add(parent)
-            self.killed.append("working")
-            kill(pid)
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
-
-
-def parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
 def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
@@ -232,7 +175,7 @@ def test_lost_records_versions_and_links_and_copied_files_give_nothing_twice(
 ) -> None:
     journal, folder = stage
     take_once(spark, folder, journal)
-    (folder / "taken").unlink()  # as if killed between a commit and the record of its files
+    shutil.rmtree(folder / CHECKPOINTS)
     for path in sorted((journal / CLOSED).iterdir())[:-1]:  # the last has lines without a number
         shutil.copy(path, path.with_name(f"copy-of-{path.name}"))
     take_once(spark, folder, journal)
@@ -254,15 +197,11 @@ def test_lost_records_versions_and_links_and_copied_files_give_nothing_twice(
 
 
 def test_a_batch_of_a_damaged_version_is_taken_again(
-    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
 ) -> None:
     """The files that only the damaged version had are not counted as taken."""
     journal, folder = stage
-    monkeypatch.setattr(journal_files, "MOST_FILES", 1)
-    with Lake(folder) as lake:
-        loop = BatchLoop(spark, lake, [journal])
-        assert loop.take_next()
-        assert loop.take_next()
+    take_once(spark, folder, journal, files=1)
     shutil.rmtree((folder / "current").resolve())
     take_once(spark, folder, journal)
     assert rows_of(folder) == made
@@ -277,7 +216,7 @@ def test_whatever_a_line_is_it_becomes_a_row_and_stops_no_start(spark: Any, tmp_
     for number, (name, line) in enumerate(files.items()):
         (journal / CLOSED / name).write_bytes(line + b"\n" + GOOD.replace(b"9001", b"%d" % (9001 + number)) + b"\n")
     take_once(spark, folder, journal)
-    (folder / "taken").unlink()
+    shutil.rmtree(folder / CHECKPOINTS)
     take_once(spark, folder, journal)
     with Tables.open(folder) as tables:
         bad = tables.rows("select file, trouble from events where trouble is not null")
@@ -315,48 +254,20 @@ def test_somebody_elses_folder_is_refused_and_left_as_it_was(journal: Path, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 
-def test_python_processes_that_are_killed_change_nothing(
-    spark: Any, journal: Path, made: dict[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    """Those that wait for work, and those that work."""
-    for pid in below(os.getpid()):
-        if "pyspark.daemon" in command_of(pid):
-            kill(pid)
-    with Killer() as killer:
-        take_once(spark, tmp_path, journal)
-    assert killer.killed
-    assert rows_of(tmp_path) == made
-
-
-def test_a_read_that_is_short_takes_nothing(
-    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bug (E2): files counted as taken whatever the executors had read of them."""
-    journal, folder = stage
-    write = batch_tables.write_journal
-    with monkeypatch.context() as patch:
-        patch.setattr(batch_tables, "write_journal", lambda spark, files, folder: write(spark, files[1:], folder))
-        with pytest.raises(ShortReadError, match=r"read [\d,]+ of [\d,]+ bytes of 5 journal files"):
-            take_once(spark, folder, journal)
-        assert batch(folder) == -1
-    take_once(spark, folder, journal)
-    assert rows_of(folder) == made
-
-
 def test_files_that_the_journal_gave_up_meanwhile_hold_up_nothing(
     spark: Any, stage: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, folder = stage
     *_, newest = sorted((journal / CLOSED).iterdir())
-    write = batch_tables.write_journal
+    take = BatchLoop._batch
 
-    def gone_first(spark: Any, files: Any, folder: Path) -> Any:
+    def gone_first(loop: BatchLoop, lines: Any, number: int) -> None:
         for path in (journal / CLOSED).iterdir():
             if path != newest:
                 path.unlink()
-        return write(spark, files, folder)
+        take(loop, lines, number)
 
-    monkeypatch.setattr(batch_tables, "write_journal", gone_first)
+    monkeypatch.setattr(BatchLoop, "_batch", gone_first)
     take_once(spark, folder, journal)
     with Tables.open(folder) as tables:
         assert tables.row("select count(*) as n from events") == {"n": 5}
@@ -424,7 +335,6 @@ def test_followed_to_the_end_the_tables_say_the_same(
     spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
 ) -> None:
     """A batch for each file, with judgements and mergers beside them."""
-    monkeypatch.setattr(journal_files, "MOST_FILES", 1)
     monkeypatch.setattr(batch_loop, "REST", 0.0)
     monkeypatch.setattr(batch_loop, "AGAIN", 0.0)
     end = time.monotonic() + LONG
@@ -435,7 +345,7 @@ def test_followed_to_the_end_the_tables_say_the_same(
             now = lake.manifest
             return sum(file.rows for file in now.of("events")) == EVENTS + 5 and not now.unjudged()
 
-        BatchLoop(spark, lake, [journal]).follow(1.0, is_over)
+        BatchLoop(session_of(spark, 1), lake, [journal]).follow(1.0, is_over)
     assert rows_of(tmp_path) == made
 
 

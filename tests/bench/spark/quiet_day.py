@@ -69,8 +69,8 @@ def _play(spark: Any, lake: Lake, folder: Path, batches: int) -> int:
             _print("at the day's end", _files(lake))
         span = DAY / batches
         seq = _write(folder / "journal" / CLOSED, seq, number * span, (number + 1) * span)
-        while loop.take_next():
-            _look_after(spark, lake)
+        loop.read_new()
+        _look_after(spark, lake)
         if (found := _files(lake)).total() > most.total():
             most = found
     _print("the next day", _files(lake))

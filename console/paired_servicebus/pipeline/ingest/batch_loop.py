@@ -6,34 +6,37 @@ around it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortReadError
-from paired_servicebus.pipeline.ingest.event_writer import arrow_schema
+from paired_servicebus.engine.journal.spool import SUFFIX
+from paired_servicebus.pipeline.ingest.batch_tables import BatchTables
 from paired_servicebus.pipeline.ingest.journal_files import (
     ASK,
     Countdown,
-    JournalFile,
     JournalFiles,
     JournalFlusher,
-    NewFiles,
+    find_journal_files,
+    young_files,
 )
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
+    arrow_schema,
     frame,
     merge_parts,
     parts,
@@ -44,7 +47,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
 from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, FIGURES
-from paired_servicebus.pipeline.spark.spark_session import first_line, for_small_work, side_by_side
+from paired_servicebus.pipeline.spark.spark_session import first_line, for_small_work, side_by_side, spark_path
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
@@ -54,8 +57,7 @@ from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 # What is due beside the batches: judgements, and compaction.
 #
 # Both are done at the end of `--once`. Following, a thread does one work at a time beside the batches, in Spark's fair
-# order (spark_session) and in small tasks. A work is of its first version; later additions stay. A judgement longer
-# than MOST is cancelled, and tried again after as long.
+# order (spark_session) and in small tasks. A work is of its first version; later additions stay.
 
 # Compaction: of many small files of a table's day one. Rows are copied by Arrow; nothing is computed.
 #
@@ -342,8 +344,6 @@ REST: Final = 60.0
 """Seconds at least between two judgements while a journal is followed."""
 AGAIN: Final = 300.0
 """Seconds after which open fates are judged again without new receipts."""
-MOST: Final = 1800.0
-"""Seconds that one work may take."""
 STOP: Final = 5.0
 """Seconds that it has to end in once it is interrupted."""
 TAG: Final = "judging"
@@ -381,9 +381,6 @@ class Upkeep:
         self._lake = lake
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        self._until = 0.0
-        self._rest_until = 0.0
-        self._is_late = False
 
     def __enter__(self) -> Self:
         return self
@@ -397,18 +394,15 @@ class Upkeep:
             self._thread.join(STOP)
 
     def look(self) -> None:
-        """Begin due work and cancel late work. Raises the error of work that was not cancelled."""
-        now = time.monotonic()
+        """Begin due work. Raises the error of work that has ended."""
         if self._thread is None:
-            work = self._due() if now >= self._rest_until else None
+            work = self._due()
             if work is not None:
-                self._begin(work, now)
+                self._begin(work)
         elif not self._thread.is_alive():
             self._thread = None
-            self._end(now)
-        elif now >= self._until:
-            self._is_late = True
-            self._spark.interruptTag(TAG)  # at each look: between two jobs there is none to interrupt
+            if self._error is not None:
+                raise self._error
 
     def _due(self) -> Work | None:
         manifest = self._lake.manifest
@@ -416,8 +410,8 @@ class Upkeep:
             return lambda: judge(self._spark, self._lake)
         return (lambda: compact(self._lake)) if crowds(manifest) else None
 
-    def _begin(self, work: Work, now: float) -> None:
-        self._error, self._is_late, self._until = None, False, now + MOST
+    def _begin(self, work: Work) -> None:
+        self._error = None
         self._thread = threading.Thread(target=self._do, args=(work,), name="judging", daemon=True)
         self._thread.start()
 
@@ -428,19 +422,8 @@ class Upkeep:
         except Exception as error:  # noqa: BLE001 - raised by the next look
             self._error = error
 
-    def _end(self, now: float) -> None:
-        if self._error is None:
-            return
-        if not self._is_late:
-            raise self._error
-        self._rest_until = now + MOST
-        log.warning("the audit was not done within %g s, and is tried again in as many", MOST)
-
 
 _SETTINGS: Final = {
-    "spark.sql.shuffle.partitions": "8",
-    "spark.sql.adaptive.enabled": "true",  # makes one task of small ones
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m",
     "spark.sql.files.maxPartitionBytes": "8m",
 }
@@ -452,16 +435,21 @@ TRIES: Final = 4
 PAUSE: Final = 1.0
 """Seconds before the next try."""
 LOOK: Final = 0.2
-MEGABYTE: Final = 1024 * 1024
-READING: Final = "reading journals, in MB"
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Of journal files in one batch, unless the session's setting FILES_SETTING gives their number."""
+FILES_SETTING: Final = "spark.paired.maxFilesPerTrigger"
+READING: Final = "reading journals, in events"
+CHECKPOINTS: Final = "checkpoints"
 Show = Callable[[str, int, int | None], None]
 """Shows what is done, how much of it, and of how much in all; None: that is not known."""
-TAKEN: Final = "taken"
 _NOT_THERE: Final = ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "FileNotFoundException")
 
 
 class BatchLoop:
-    """The batches of one session into one folder of tables.
+    """The stream of journal files into one folder of tables.
+
+    Spark's file source lists each file once, and its checkpoint has what was listed. A batch that was committed and
+    comes again, after a kill, is known by its number.
 
     Args:
         roots: of the journals.
@@ -474,81 +462,164 @@ class BatchLoop:
         self._spark = spark
         self._lake = lake
         self._tables = BatchTables(spark, lake)
-        manifest = lake.manifest
-        self._files = NewFiles(roots, lake.folder / TAKEN, life=manifest.life, batch=manifest.batch)
+        self._roots = tuple(roots)
         self._noted: set[str] = set()
         self._show = show
+        self._failure: Exception | None = None
+        self._name = _stream_name(lake, self._roots)
+        self._leaves_gone_files = False
 
     def once(self) -> None:
         """Make the tables of the present files. Raises Spark's errors, and PipelineError without any file."""
-        listed = self._files.listed()
+        listed = self._listed()
         listed.require_whole()
-        self._note(listed)
-        done, total = 0, listed.size
-        self._show(READING, 0, total // MEGABYTE)
-        while taken := self.take_next():
-            done += sum(one.size for one in taken)
-            self._show(READING, min(done, total) // MEGABYTE, total // MEGABYTE)
+        self.read_new()
         self._show("judging messages", 0, None)
-        if self._files.unfinished:
-            write_line(f"{NOTE}{unfinished(self._files.unfinished)}")
+        if left := sum(size < 0 for size in self._lake.manifest.young.values()):
+            write_line(f"{NOTE}{unfinished(left)}")
         finish(self._spark, self._lake)
 
     def follow(self, period: float, ended: Callable[[], bool]) -> None:
-        """Keep the tables up to date until `ended`, with a look every `period` seconds. Raises Spark's errors."""
-        flusher, is_asked, is_polled = JournalFlusher(), Countdown(ASK, period), Countdown(0.0, period)
+        """Keep the tables up to date until `ended`, with a batch every `period` seconds. Raises Spark's errors."""
+        flusher, is_asked = JournalFlusher(), Countdown(ASK, period)
         with Upkeep(self._spark, self._lake) as upkeep:
-            while not ended():
+
+            def look(query: Any) -> bool:
                 if is_asked.is_due():
-                    listed = self._files.listed()
-                    self._note(listed)
-                    flusher.ask(listed.journals)
-                if is_polled.is_due():
-                    while self.take_next() and not ended():
-                        upkeep.look()
+                    flusher.ask(self._listed().journals)
+                    self.read_changed()
                 upkeep.look()
-                time.sleep(LOOK)
+                if ended():
+                    query.stop()
+                return ended()
 
-    def take_next(self) -> Sequence[JournalFile]:
-        """Take the next files, and return them; empty: there are none. Raises the last error."""
-        for tried in range(1, TRIES + 1):
-            files = self._files.batch()
-            if not files:
-                return ()
+            self._run(look, period=period)
+
+    def read_new(self) -> None:
+        """Read what is there now and was not read. Raises as `once`."""
+        self._run(lambda _: self._show_read())
+        self.read_changed()
+
+    def read_changed(self) -> None:
+        """Read the files again that were changed after they were read. Raises as `once`."""
+        young = self._lake.manifest.young
+        if not young:
+            return
+        now = young_files(self._listed().files, time.time())
+        changed = [path for path, size in young.items() if Path(path).exists() and now.get(path, _size(path)) != size]
+        changed = [path for path in changed if now.get(path, 0) >= 0]
+        if changed:
+            reader = self._spark.read.option("lineSep", "\n")
+            self._tables.add(lines_of(reader.text([spark_path(Path(path)) for path in changed])), {"young": now})
+
+    # -- the stream ---------------------------------------------------------------------------------------------------
+
+    def _run(self, look: Callable[[Any], bool | None], period: float | None = None) -> None:
+        """Run the stream until it has read everything, or until `look` is true; repeat a batch that failed."""
+        failed_at, tries = -1, 0
+        while True:
+            self._failure = None
+            query = self._start(period)
             try:
-                done = self._tables.take(files)
-            except ShortReadError:
-                if all(_is_same(one) for one in files):
-                    raise
-            except (OSError, PipelineError):
-                raise
+                while not query.awaitTermination(LOOK):
+                    if look(query):
+                        return
             except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: the last is raised
-                self._after(error, files, tried)
+                cause = self._failure or error
+                tries = tries + 1 if failed_at == self._lake.manifest.batch else 1
+                failed_at = self._lake.manifest.batch
+                self._after(cause, tries)
             else:
-                self._files.settle(files, done.batch)
-                return files
-        raise PipelineError(f"{files[0].path} and files beside it change while they are read: try again later")
+                look(query)
+                return
+            finally:
+                query.stop()
 
-    def _after(self, error: Exception, files: Sequence[JournalFile], tried: int) -> None:
+    def _start(self, period: float | None) -> Any:
+        """Start the stream's query. Raises Spark's errors."""
+        lines = [self._source(root) for root in self._roots]
+        writer = reduce(lambda one, other: one.unionAll(other), lines).writeStream.foreachBatch(self._batch)
+        writer = writer.option("checkpointLocation", str(self._lake.folder / CHECKPOINTS / self._name))
+        how = {"availableNow": True} if period is None else {"processingTime": f"{period} seconds"}
+        return writer.trigger(**how).start()
+
+    def _source(self, root: Path) -> Any:
+        files = self._spark.conf.get(FILES_SETTING, None)
+        limit = ("maxBytesPerTrigger", BATCH_BYTES) if files is None else ("maxFilesPerTrigger", int(files))
+        reader = self._spark.readStream.format("text").option("lineSep", "\n").option("pathGlobFilter", f"*{SUFFIX}")
+        reader = reader.option("recursiveFileLookup", "true").option(*limit)
+        reader = reader.option("ignoreMissingFiles", str(self._leaves_gone_files).lower())
+        return lines_of(reader.load(spark_path(root.absolute())))
+
+    def _batch(self, lines: Any, number: int) -> None:
+        """Add one batch to the tables, unless it is in them. Called by Spark, with the batch's rows and number."""
+        try:
+            now = self._lake.manifest
+            if now.stream == self._name and number <= now.stream_batch:
+                return
+            young = young_files(self._listed().files, time.time())
+            left = [Path(path).as_uri() for path, size in young.items() if size < 0]
+            if left:
+                from pyspark.sql import functions as f
+
+                lines = lines.where(~f.col("file_path").isin(left))
+            self._tables.add(lines, {"stream": self._name, "stream_batch": number, "young": young})
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _after(self, error: Exception, tried: int) -> None:
         """Go on to the next try, or raise."""
-        reason = first_line(error)
-        there = [one for one in files if one.path.exists()]
-        if len(there) == len(files) and any(word in str(error) for word in _NOT_THERE):
-            raise PipelineError(
-                f"a worker of Spark's does not see {files[0].path} or a file beside it, which is there: nothing "
-                "of them is taken; see that every worker has the same journal and table folders"
-            ) from error
-        if tried == TRIES:
+        if isinstance(error, OSError | PairedError):
             raise error
-        write_line(one_line(f"a batch of {len(files)} files is repeated ({tried} of {TRIES - 1}): {reason}"))
+        gone = any(word in str(error) for word in _NOT_THERE)
+        if gone and self._leaves_gone_files:
+            raise PipelineError(
+                "a worker of Spark's does not see the journal's files, which are there: nothing of them is taken; see "
+                "that every worker has the same journal and table folders"
+            ) from error
+        self._leaves_gone_files |= gone
+        if tried >= TRIES:
+            raise error
+        write_line(one_line(f"a batch is repeated ({tried} of {TRIES - 1}): {first_line(error)}"))
         time.sleep(PAUSE)
 
-    def _note(self, listed: JournalFiles) -> None:
-        """Report skipped files, once."""
+    def _show_read(self) -> None:
+        self._show(READING, sum(file.rows for file in self._lake.manifest.of("events")), None)
+
+    def _listed(self) -> JournalFiles:
+        """List the journals' files, and report skipped ones, once."""
+        listed = find_journal_files(self._roots)
         for note in listed.notes:
             if note not in self._noted:
                 self._noted.add(note)
                 write_line(NOTE + one_line(note))
+        return listed
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return -1
+
+
+def _stream_name(lake: Lake, roots: Sequence[Path]) -> str:
+    """Return the name of the checkpoint for these roots and tables.
+
+    A checkpoint that was lost, or that is ahead of tables which lost their newest version, is left: all files are read
+    again, and what the tables have is known by its numbers.
+    """
+    known = msgspec.json.encode([lake.manifest.life, *sorted({str(root.absolute()) for root in roots})])
+    name = hashlib.sha256(known).hexdigest()[:12]
+    manifest = lake.manifest
+    taken = -1
+    if manifest.stream.startswith(name):
+        name, taken = manifest.stream, manifest.stream_batch
+    place = lake.folder / CHECKPOINTS / name
+    done = max((int(path.name) for path in (place / "commits").glob("[0-9]*")), default=-1)
+    has_taken = taken < 0 or (place / "offsets" / str(taken)).exists()
+    return name if has_taken and done in (taken - 1, taken) else f"{name[:12]}-{manifest.batch}"
 
 
 def unfinished(count: int) -> str:
@@ -557,9 +628,6 @@ def unfinished(count: int) -> str:
     return f"{files} not end with a whole line and may be a copy in progress: left for the next run"
 
 
-def _is_same(one: JournalFile) -> bool:
-    try:
-        told = one.path.stat()
-    except FileNotFoundError:
-        return False
-    return (told.st_size, told.st_mtime_ns) == (one.size, one.modified_ns)
+def lines_of(texts: Any) -> Any:
+    """Return the rows of Spark's text source with their files."""
+    return texts.select("value", "_metadata.file_path", "_metadata.file_name")

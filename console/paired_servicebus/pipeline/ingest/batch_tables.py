@@ -10,26 +10,27 @@ before the commit.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
-from operator import add
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from paired_servicebus.core.errors import PipelineError, SparkFailedError
 from paired_servicebus.pipeline.ingest.episode_tables import episode_rows, find_stories
-from paired_servicebus.pipeline.ingest.event_writer import TYPES, Contents, arrow_schema, write_batches, write_files
-from paired_servicebus.pipeline.ingest.journal_files import JournalFile
+from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
 from paired_servicebus.pipeline.ingest.table_files import (
+    TYPES,
     Existing,
+    arrow_schema,
+    dated,
     days_of,
     frame,
-    rows_in,
+    parts,
     staged_parts,
+    write_dated,
     write_days,
     write_rows,
 )
@@ -37,58 +38,87 @@ from paired_servicebus.pipeline.judging.derived_sql import ENGINES, PINGS, READI
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
-from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, merged
-from paired_servicebus.pipeline.table_store.schema import GAPS
+from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
+from paired_servicebus.pipeline.table_store.schema import GAPS, RECEIPT_KINDS
 
-# Events, written by Spark's tasks: those of journal files, and those of a query that are new to the tables.
+# Events: those of journal files, written by Spark's tasks, and what they hold.
 
 
-def write_journal(spark: Any, files: Sequence[JournalFile], folder: Path) -> Contents:
-    """Write the events of journal files below a folder, in as many tasks as there are processors.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What some written events hold.
 
-    Raises Spark's errors, and SparkFailedError: this process does not find all that the tasks wrote.
+    spans: of their numbers. receiving: boots with receivers' records. troubled: files of lines without a number.
+    numbered, receipts: how many.
     """
-    context = spark.sparkContext
-    shares = _shares(files, context.defaultParallelism)
-    written = context.parallelize(shares, len(shares)).map(partial(write_files, folder=str(folder))).collect()
-    return _found(written, folder)
+
+    paths: tuple[Path, ...] = ()
+    """The written files."""
+    spans: tuple[RecordSpan, ...] = ()
+    receiving: tuple[tuple[str, str], ...] = ()
+    troubled: tuple[str, ...] = ()
+    numbered: int = 0
+    receipts: int = 0
+
+    def repeats(self, manifest: Manifest) -> bool:
+        """Whether a record is in it twice, or may be in the tables already."""
+        once = held(self.spans) == self.numbered
+        new = held(merged(manifest.seen + self.spans)) == held(manifest.seen) + held(self.spans)
+        return not (once and new and set(self.troubled).isdisjoint(manifest.troubled))
 
 
-def write_events(events: Any, folder: Path) -> Contents:
-    """Write the events of a query below a folder. Raises as `write_journal`."""
-    rows = events.mapInArrow(partial(_written, folder=str(folder)), "contents binary").collect()
-    return _found([_CONTENTS.decode(row["contents"]) for row in rows], folder)
+_COUNTED_BY_NUMBER: Final = f"""
+select engine, boot, bitmap_bucket_number(seq) as bucket, count(*) as n,
+       bitmap_count(bitmap_construct_agg(bitmap_bit_position(seq))) as numbers, min(seq) as first, max(seq) as last,
+       unix_micros(min_by(event_time, seq)) as first_at, unix_micros(max_by(event_time, seq)) as last_at,
+       count_if(kind = 'received') as received,
+       count_if(kind in ({", ".join(f"'{kind}'" for kind in RECEIPT_KINDS)})) as receipts
+from events where seq is not null group by 1, 2, 3
+"""
+"""One row for some thousand numbers of a boot: `numbers` of them are there, `n` with those that are there again."""
+_ISLANDS: Final = """
+select engine, boot, min(seq) as first, max(seq) as last, unix_micros(min_by(event_time, seq)) as first_at,
+       unix_micros(max_by(event_time, seq)) as last_at
+from (select *, seq - row_number() over (partition by engine, boot, bucket order by seq) as island
+      from (select engine, boot, seq, max(event_time) as event_time, bitmap_bucket_number(seq) as bucket from events
+            where seq is not null group by engine, boot, seq) left semi join gapped using (engine, boot, bucket))
+group by engine, boot, bucket, island
+"""
+"""The spans of numbers that follow each other, where some are missing between them."""
 
 
-def _written(batches: Iterator[Any], folder: str) -> Iterator[Any]:
-    """In a Python worker of Spark's: Arrow batches of events in, what they hold out."""
-    found = msgspec.json.encode(write_batches(batches, folder))
-    yield pa.RecordBatch.from_pydict({"contents": pa.array([found], pa.binary())})
+def contents_of(spark: Any, paths: Sequence[Path]) -> Contents:
+    """Return what written events hold; they are the view `events` from now on."""
+    frame(spark, "events", paths).createOrReplaceTempView("events")
+    rows = spark.sql(_COUNTED_BY_NUMBER).toArrow().to_pylist()
+    gapped = [row for row in rows if row["numbers"] <= row["last"] - row["first"]]
+    whole = [row for row in rows if row["numbers"] > row["last"] - row["first"]]
+    if gapped:
+        keys = [{name: row[name] for name in ("engine", "boot", "bucket")} for row in gapped]
+        spark.createDataFrame(pa.Table.from_pylist(keys)).createOrReplaceTempView("gapped")
+        whole += spark.sql(_ISLANDS).toArrow().to_pylist()
+    troubled = spark.sql("select distinct file from events where seq is null").toArrow()
+    return Contents(
+        paths=tuple(paths),
+        spans=merged(tuple(_span(row) for row in whole)),
+        receiving=tuple(sorted({(row["engine"], row["boot"]) for row in rows if row["received"]})),
+        troubled=tuple(sorted(troubled["file"].to_pylist())),
+        numbered=sum(row["n"] for row in rows),
+        receipts=sum(row["receipts"] for row in rows),
+    )
 
 
-_CONTENTS = msgspec.json.Decoder(Contents)
+def _span(row: Mapping[str, Any]) -> RecordSpan:
+    times = (row["first_at"] or 0, row["last_at"] or 0)
+    return RecordSpan(row["engine"], row["boot"], row["first"], row["last"], *times)
 
 
-def _shares(files: Sequence[JournalFile], most: int) -> list[list[tuple[str, int]]]:
-    """Return the files in shares of as many bytes."""
-    shares: list[tuple[int, int, list[tuple[str, int]]]] = [(0, number, []) for number in range(min(most, len(files)))]
-    for one in sorted(files, key=lambda one: one.size, reverse=True):
-        size, number, share = heapq.heappop(shares)
-        share.append((str(one.path), one.size))
-        heapq.heappush(shares, (size + one.size, number, share))
-    return [share for _, _, share in shares]
-
-
-def _found(written: Iterable[Contents], folder: Path) -> Contents:
-    """Return what the tasks wrote; it has to be there. A worker may have written into a folder of its own."""
-    whole = reduce(add, written, Contents())
-    wanted, found = sum(whole.files.values()), rows_in(map(Path, whole.files))
-    if found != wanted:
-        raise SparkFailedError(
-            f"of {wanted:,} rows that Spark's workers wrote into {folder}, {found:,} are there: nothing is taken; see "
-            "that every worker has the same table folder"
-        )
-    return whole
+def journal_events(lines: Any) -> Any:
+    """Return the events of journal lines, a DataFrame of `value` and `file_name`, with their `date`."""
+    text = "case when is_valid_utf8(value) then value else make_valid_utf8(value) end as line"
+    texts = lines.selectExpr(text, "is_valid_utf8(value) as is_text", "file_name as file")
+    texts.createOrReplaceTempView("lines")
+    return dated(lines.sparkSession.sql(events_sql(SPARK)))
 
 
 def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
@@ -158,16 +188,12 @@ _RARE: Final = (
 )  # fmt: skip
 
 
-SMALL: Final = 8 * 1024 * 1024
-"""Bytes of a batch's files up to which Spark spends more on compiling a query than on running it."""
-
-
-class ShortReadError(PipelineError):
-    """The executors read other bytes of the journal's files than are there."""
+SMALL: Final = 50_000
+"""Events of a batch up to which Spark spends more on compiling a query than on running it."""
 
 
 class BatchTables:
-    """Takes batches into the tables of a lake."""
+    """Adds batches of events to the tables of a lake."""
 
     def __init__(self, spark: Any, lake: Lake) -> None:
         self._large = spark
@@ -175,55 +201,46 @@ class BatchTables:
         self._spark = self._small
         self._lake = lake
 
-    def take(self, files: Sequence[JournalFile]) -> Manifest:
-        """Add the records of some files. Raises ShortReadError, Spark's errors and OSError; nothing is half taken."""
-        lake = self._lake
-        self._spark = self._large if sum(one.size for one in files) > SMALL else self._small
-        with lake.writing, lake.staged("batch") as place:
-            return self._add(self._read(files, place / "read"), place)
+    def add(self, lines: Any, fields: Mapping[str, Any]) -> Manifest:
+        """Add the records of journal lines, a DataFrame of Spark's text source, and fields of the manifest.
 
-    def _add(self, found: Contents, place: Path) -> Manifest:
+        Raises Spark's errors and OSError; nothing is half taken.
+        """
+        lake = self._lake
+        with lake.writing, lake.staged("batch") as place:
+            write_dated(journal_events(lines), place / "read")
+            found = contents_of(self._small, parts(place / "read"))
+            self._spark = self._large if found.numbered > SMALL else self._small
+            return self._add(found, place, dict(fields))
+
+    def _add(self, found: Contents, place: Path, fields: dict[str, Any]) -> Manifest:
         """Add written events to the tables; `place` is for new files."""
         version = self._lake.version
         before = version.manifest
         came = found.numbered
         if found.repeats(before):
             found = self._write_unseen(found, before, place / "unseen")
-        fields: dict[str, Any] = {"repeated": before.repeated + came - found.numbered}
-        paths = [Path(path) for path in found.files]
-        files = staged_parts(paths, "events", before.batch + 1)
+        fields["repeated"] = before.repeated + came - found.numbered
+        files = staged_parts(found.paths, "events", before.batch + 1)
         if not files:
             return self._lake.commit(lambda _: Change(fields=fields))
         seen = merged(before.seen + found.spans)
         after = msgspec.structs.replace(before, seen=seen)
-        changed = self._tables(paths, place, after, found, Existing(self._small, version))
+        frame(self._spark, "events", found.paths).createOrReplaceTempView("events")
+        changed = self._tables(found.paths, place, after, found, Existing(self._small, version))
         if found.receipts:
             fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
         fields |= {"seen": seen, "troubled": tuple(sorted({*before.troubled, *found.troubled}))}
         whole: dict[str, Files] = {"events": (*before.of("events"), *files), **changed}
         return self._lake.commit(lambda _: Change(files=whole, fields=fields))
 
-    # -- events -------------------------------------------------------------------------------------------------------
-
-    def _read(self, files: Sequence[JournalFile], place: Path) -> Contents:
-        """Write the events of files. They count only if the workers read, and wrote, what this process sees."""
-        read = write_journal(self._spark, files, place)
-        wanted = sum(one.size for one in files)
-        if read.bytes != wanted:
-            raise ShortReadError(
-                f"Spark's workers read {read.bytes:,} of {wanted:,} bytes of {len(files)} journal files, "
-                f"{files[0].path} among them: nothing of them is taken; see that every worker has the same "
-                "journal folders"
-            )
-        return read
-
     def _write_unseen(self, found: Contents, before: Manifest, place: Path) -> Contents:
         """Write the events that are not in the tables."""
         held = None
         if before.troubled:
             held = Existing(self._spark, self._lake.version).rows("events").where("seq is null")
-        events = frame(self._spark, "events", [Path(path) for path in found.files])
-        return write_events(unseen(events, before.seen, held), place)
+        write_dated(dated(unseen(frame(self._spark, "events", found.paths), before.seen, held)), place)
+        return contents_of(self._spark, parts(place))
 
     # -- the other tables ---------------------------------------------------------------------------------------------
 
@@ -232,7 +249,6 @@ class BatchTables:
     ) -> dict[str, Files]:
         """Return the new files of all tables but the judged ones; `events` are the files of the batch's."""
         batch = after.batch + 1
-        frame(self._spark, "events", events).createOrReplaceTempView("events")
         changed: dict[str, Files]
         work: Sequence[Callable[[], Any]] = (
             partial(self._engine_files, place, after, found, existing),

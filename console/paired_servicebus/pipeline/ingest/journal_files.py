@@ -210,101 +210,35 @@ def _listed(places: Sequence[Path]) -> str:
     return f"{named} and {rest:,} more" if rest > 0 else named
 
 
-# The journal files that are not in the tables yet, and the request for the engines' open ones. No Spark here.
+# Copies in progress: files that were changed lately, which Spark's file source would read once and never again.
 #
-# `taken` lists the files in the tables, with their sizes and batches. It only saves work: the numbers of the records
-# decide (manifest). A file that has grown since, such as a copy that was half done, is new again. A file that does not
-# end with a whole line is a copy in progress; it waits until nobody has changed it for SETTLED seconds.
+# A file that does not end with a whole line waits until nobody has changed it for SETTLED seconds. A file that has
+# grown since it was read is read again; the numbers of its records decide what is new. On a store a file is whole.
 
-MOST_BYTES: Final = 256 * 1024 * 1024
-MOST_FILES: Final = 2000
-"""Of one batch."""
 SETTLED: Final = 600.0
 
 log = logging.getLogger(__name__)
 
 
-class NewFiles:
-    """The files below some roots that are new to one life of the tables.
+def young_files(files: Iterable[JournalFile], now: float) -> dict[str, int]:
+    """Return the files that were changed lately, each with its size, or -1 if it does not end with a whole line.
 
-    Args:
-        record: the file with the taken names.
-        life: of the tables.
-        batch: of the tables; files of later batches do not count as taken.
+    Raises PipelineError: a file cannot be read.
     """
-
-    def __init__(self, roots: Sequence[Path], record: Path, *, life: str, batch: int) -> None:
-        self._roots = tuple(roots)
-        self._record = record
-        self._taken = _recorded(record, life, batch)
-        lines = [_line(batch, Path(path), size) for path, size in self._taken.items()]
-        new = record.with_name(f".{record.name}.new")
-        new.write_text("".join([f"{life}\n", *lines]))
-        new.replace(record)
-        self.unfinished = 0
-        """Files that the latest look left for later, since they do not end with a whole line."""
-
-    def listed(self) -> JournalFiles:
-        """List all files. Raises PipelineError."""
-        return find_journal_files(self._roots)
-
-    def batch(self) -> list[JournalFile]:
-        """Return the next files of a batch, the oldest first. Raises PipelineError."""
-        found: list[JournalFile] = []
-        total, unfinished = 0, 0
-        for file in self.listed().files:
-            if self._taken.get(str(file.path)) == file.size:
-                continue
-            if len(found) == MOST_FILES or (found and total + file.size > MOST_BYTES):
-                break
-            if _is_whole(file):
-                found.append(file)
-                total += file.size
-            else:
-                unfinished += 1
-        self.unfinished = unfinished
-        return found
-
-    def settle(self, files: Iterable[JournalFile], batch: int) -> None:
-        """Record that files are in the tables. Raises OSError."""
-        with self._record.open("a") as record:
-            for one in files:
-                record.write(_line(batch, one.path, one.size))
-                self._taken[str(one.path)] = one.size
-
-
-def _line(batch: int, path: Path, size: int) -> str:
-    return f"{batch}\t{size}\t{path}\n"
-
-
-def _recorded(record: Path, life: str, batch: int) -> dict[str, int]:
-    """Return the sizes of taken files that are still there; none where the record is lost or of other tables."""
-    found: dict[str, int] = {}
-    try:
-        first, *lines = record.read_text().splitlines()
-    except (FileNotFoundError, ValueError):  # lost, empty, or not text
-        return {}
-    for line in lines if first == life else ():
-        try:
-            taken, size, path = line.split("\t", 2)
-            if int(taken) <= batch and os.path.exists(path):  # noqa: PTH110 - 50,000 of them
-                found[path] = int(size)
-        except ValueError:  # torn by a crash
-            continue
-    return found
+    young = [file for file in files if now - file.modified_ns / 1e9 < SETTLED]
+    return {str(file.path): file.size if _is_whole(file) else -1 for file in young}
 
 
 def _is_whole(file: JournalFile) -> bool:
-    """Whether a file is there, and no copy in progress."""
+    """Whether a file is gone, or ends with a whole line."""
     try:
         with file.path.open("rb") as content:
             content.seek(max(0, file.size - 1))
-            end = content.read(1)
+            return content.read(1) in (b"", b"\n")
     except FileNotFoundError:
-        return False
+        return True
     except OSError as error:
         raise PipelineError(f"the journal file {file.path} cannot be read: {error.strerror or error}") from error
-    return not file.size or end == b"\n" or time.time() - file.modified_ns / 1e9 >= SETTLED
 
 
 ASK: Final = 1.8

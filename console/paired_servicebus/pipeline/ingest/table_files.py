@@ -12,12 +12,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paired_servicebus.core.errors import SparkFailedError
-from paired_servicebus.pipeline.ingest.event_writer import arrow_schema
 from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Version
-from paired_servicebus.pipeline.table_store.schema import TABLES, spark_ddl
+from paired_servicebus.pipeline.table_store.schema import TABLES, Columns, spark_ddl
+
+TYPES: Final = {
+    "VARCHAR": pa.string(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "DOUBLE[]": pa.list_(pa.float64()),
+}
+
+
+def arrow_schema(columns: Columns) -> Any:
+    """Return the columns as Arrow has them."""
+    return pa.schema([(name, TYPES[kind]) for name, kind in columns.items()])
+
 
 TIMES: Final = {"events": "event_time", "timeline": "event_time", "receipts": "first_at", "audit": "first_at"}
 """The column of a table's date; of the others it is `minute`."""
@@ -49,6 +63,11 @@ def frame(spark: Any, table: str, paths: Sequence[Path]) -> Any:
         return spark.createDataFrame(arrow_schema(TABLES[table]).empty_table())
     reader = spark.read.schema(spark_ddl(TABLES[table])).option("recursiveFileLookup", "true")
     return reader.parquet(*map(spark_path, paths))
+
+
+def dated(events: Any) -> Any:
+    """Return events with the `date` of their partition."""
+    return events.selectExpr("*", f"coalesce(to_date(event_time), date '{NO_DATE}') as date")
 
 
 def write_dated(rows: Any, folder: Path) -> None:

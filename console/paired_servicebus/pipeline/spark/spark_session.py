@@ -416,6 +416,8 @@ STOP: Final = 10.0
 HEAP: Final = "1g"
 LOCAL: Final = "local[2,4]"
 """Two tasks at a time, each tried four times: plain local[2] would not try again."""
+LOCAL_PARTITIONS: Final = 8
+"""Of a shuffle on this machine, at most."""
 
 
 @contextmanager
@@ -446,6 +448,8 @@ def open_session(
     require_master(master)
     given = dict(private or {})
     own = {**_settings(work), **driver_settings(master), **(settings or {})}
+    if is_local(master):  # elsewhere adaptive execution finds them
+        own.setdefault("spark.sql.shuffle.partitions", LOCAL_PARTITIONS)
     given = {**_set_up(work, java, own), **given}
     if "spark.driver.host" in given:
         own.pop("spark.driver.bindAddress", None)  # by default the same; Spark's own default then
@@ -536,8 +540,8 @@ def _settings(work: Path) -> dict[str, object]:
         "spark.sql.warehouse.dir": work / "warehouse",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": 2,
-        "spark.sql.adaptive.enabled": "false",  # replanning at each stage took a tenth of a million events' time
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.icu.caseMappings.enabled": "false",  # ICU's lower() took a twelfth of a million events' time
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
@@ -554,6 +558,7 @@ _SMALL: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 

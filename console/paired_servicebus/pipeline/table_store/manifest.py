@@ -86,6 +86,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     seen: tuple[RecordSpan, ...] = ()
     troubled: tuple[str, ...] = ()
     """Journal files with lines that have no number."""
+    stream: str = ""
+    """The name of the stream's checkpoint."""
+    stream_batch: int = -1
+    """The stream's newest batch in the tables: one that comes again is not taken."""
+    young: dict[str, int] = {}
+    """Journal files that were changed shortly before they were read, with their sizes; -1: one that was left for later,
+    since it did not end with a whole line."""
     repeated: int = 0
     """Records that came again, and were left out."""
     judged: int = 0
@@ -205,7 +212,7 @@ _MANIFEST: Final = msgspec.json.Decoder(Manifest)
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
-OWN: Final = frozenset({CURRENT, VERSIONS, "staging", "work", "logs", "lock", "taken", "published"})
+OWN: Final = frozenset({CURRENT, VERSIONS, "staging", "work", "logs", "lock", "checkpoints", "published"})
 """The names in a folder of tables."""
 _NAME: Final = re.compile(r"v(\d{10})")
 
