@@ -196,6 +196,19 @@ async def test_a_torn_end_is_cut_off_and_the_rest_is_kept(tmp_path: Path, torn: 
     assert numbers(tmp_path) == [1, 2]
 
 
+async def test_a_boot_names_the_last_record_of_the_one_before(tmp_path: Path) -> None:
+    """Section 11: "A killed boot is complete up to its last record only, unless its successor's `engine-started` names
+    the last number that it wrote".
+    """
+    async with Journal(tmp_path, engine="e") as first:
+        assert first.predecessor is None
+    left_behind(tmp_path, line(1) + b"\n" + line(2) + b"\n" + line(3)[:9])
+    (tmp_path / spool.CLOSED / "e-2-0000000000009-000000000001.jsonl").write_bytes(line(7) + b"\n")
+    async with Journal(tmp_path, engine="e") as second:
+        assert second.predecessor is not None
+        assert (second.predecessor.boot, second.predecessor.seq) == ("b", 2), "of this engine, without the torn line"
+
+
 async def test_a_file_that_is_nothing_but_torn_vanishes(tmp_path: Path) -> None:
     left_behind(tmp_path, b'{"v":1,"eng')
     async with Journal(tmp_path, engine="e") as journal:
@@ -387,6 +400,7 @@ VALUES = {
     "str": some.text(),
     "int": some.integers(0, 2**63 - 1),
     "float": some.floats(allow_nan=False, allow_infinity=False),
+    "float | None": some.none() | some.floats(allow_nan=False, allow_infinity=False),
     "bool": some.booleans(),
     "bool | None": some.none() | some.booleans(),
     "FailureKind": some.sampled_from(FailureKind),

@@ -127,6 +127,26 @@ async def test_a_scheduled_message_is_marked_in_its_senders_receipt(world: World
     }
 
 
+async def test_a_receipt_has_the_message_s_own_time_to_live(world: World) -> None:
+    """Section 11: "Receipts carry the message's time to live"."""
+    paired = await world.pair(journal="all", backlog_queue_count=1)
+
+    async def send(where: str) -> None:
+        async with paired.get_queue_sender("orders") as sender:
+            await sender.send_messages(
+                ServiceBusMessage(b"x", message_id=f"own {where}", time_to_live=timedelta(hours=1))
+            )
+            await sender.send_messages(ServiceBusMessage(b"x", message_id=f"none {where}"))
+
+    await send("direct")
+    paired.force("orders", by="kim")
+    await send("parked")
+    receipts: list[Any] = [*world.told(Delivered), *world.told(Diverted)]
+    assert {receipt.message_id: receipt.time_to_live for receipt in receipts} == {
+        "own direct": 3600.0, "none direct": None, "own parked": 3600.0, "none parked": None,
+    }  # fmt: skip
+
+
 async def test_it_is_refused_where_there_is_no_journal(world: World) -> None:
     options = SendAvailabilityPairedNamespaceOptions(
         secondary_admin=world.admin("secondary"), secondary_client=world.client("secondary"), record_received=True

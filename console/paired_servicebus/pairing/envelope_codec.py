@@ -166,6 +166,16 @@ def is_scheduled(message: EncodedMessage) -> bool:
     return annotations is not None and _SCHEDULED in annotations
 
 
+def seconds_to_live(message: EncodedMessage) -> float | None:
+    """Return the message's own time to live in seconds; None: it has none, or it cannot be read."""
+    header = message.sections.header
+    try:
+        ttl = None if header is None else read_header(header).ttl
+    except DecodeError:
+        return None
+    return None if ttl is None else ttl / 1000
+
+
 def body_bytes(message: EncodedMessage) -> int:
     """Return the bytes of the body's sections, of any kind."""
     return len(message.sections.body)

@@ -151,6 +151,26 @@ def recover(folder: Path) -> tuple[RecoveredFile, ...]:
     return tuple(found)
 
 
+def last_record(folder: Path, engine: str) -> Record | None:
+    """Return the last record that an engine's earlier boots wrote; None: there is none that can be read.
+
+    Raises OSError.
+    """
+    names = (path for path in (folder / CLOSED).glob(f"*{SUFFIX}") if path.name.rsplit("-", 2)[0] == engine)
+    for path in sorted(names, key=lambda path: path.name, reverse=True):
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _PROBE))
+            lines = file.read().split(b"\n")
+        for line in reversed(lines):
+            try:
+                record = records.decode(line) if line else None
+            except records.UnreadableLineError:
+                continue
+            if record is not None and record.engine == engine:
+                return record
+    return None
+
+
 def _whole_length(path: Path, size: int) -> int:
     """Return the bytes up to the end of the last record. A machine's crash can leave megabytes of zeros after it."""
     if not size:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
+from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import JournalView
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import spool
@@ -68,6 +69,7 @@ class Journal:
         self._prepare = prepare
         self.is_open = False
         """Whether the folder was made, and what a crash left in it was recovered."""
+        self._engine = engine
         self._stem = f"{engine}-{int(clock() * 1000):013d}"
         self._roll_after = roll_after
         self._keep = keep
@@ -87,6 +89,8 @@ class Journal:
         self.deleted = 0
         self.trouble = ""
         self.recovered: tuple[RecoveredFile, ...] = ()
+        self.predecessor: Record | None = None
+        """The last record of the boot before, which the next reader needs to have."""
 
     @property
     def healthy(self) -> bool:
@@ -109,6 +113,7 @@ class Journal:
         self._prepare()
         spool.prepare(self._folder)
         self.recovered = spool.recover(self._folder)
+        self.predecessor = spool.last_record(self._folder, self._engine)
         self.is_open = True
 
     async def __aexit__(self, *reason: object) -> None:

@@ -340,6 +340,7 @@ class EngineHost:
         self._fleet_guard = FleetGuard(
             self._guard, context, look=lambda: self._snapshot(paired), require_reason=required, clock=self._clock
         )
+        before = self._journal.predecessor
         self.record(
             e.EngineStarted(
                 at=self._clock(),
@@ -349,6 +350,8 @@ class EngineHost:
                 backlog_queues=paired.backlog_queue_count,
                 syphon=self._policy.enable_syphon,
                 version=program_version(),
+                predecessor=None if before is None else before.boot,
+                predecessor_seq=None if before is None else before.seq,
             )
         )
         self._fleet = await join_fleet(

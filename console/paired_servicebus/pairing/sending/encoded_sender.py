@@ -45,6 +45,7 @@ ENCODED_FORM: Final[MessageForm[EncodedMessage]] = MessageForm(
     id_of=lambda message: message.message_id,
     body_bytes=envelope_codec.body_bytes,
     is_scheduled=envelope_codec.is_scheduled,
+    seconds_to_live=envelope_codec.seconds_to_live,
     fault_of=envelope_codec.fault_of,
     encoded=lambda message: message,
 )

@@ -40,6 +40,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     outgoing,
     raw_of,
     scheduled,
+    seconds_to_live,
     too_large,
     with_context,
 )
@@ -50,6 +51,7 @@ SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
     id_of=id_of,
     body_bytes=body_bytes,
     is_scheduled=is_scheduled,
+    seconds_to_live=seconds_to_live,
     fault_of=fault_of,
     encoded=encoded,
 )

@@ -157,6 +157,13 @@ def is_scheduled(message: Sendable) -> bool:
     return envelope.SCHEDULED_ANNOTATION in annotations or SCHEDULED_ANNOTATION in annotations
 
 
+def seconds_to_live(message: Sendable) -> float | None:
+    """Return the message's own time to live in seconds; None: it has none."""
+    header = raw_of(message).header
+    ttl = None if header is None else header.time_to_live
+    return ttl / 1000 if isinstance(ttl, int) else None
+
+
 def batch_key(message: Sendable) -> object:
     """Return the key of messages to one entity that may share a batch: session and partition key."""
     raw = raw_of(message)

@@ -204,6 +204,7 @@ class MessageForm(Generic[M]):
     """What a call needs to know of messages of one form.
 
     is_scheduled: whether a message names a time for receivers to get it.
+    seconds_to_live: returns a message's own time to live; None: it has its entity's.
     fault_of: returns why no namespace accepts a message; empty if nothing is wrong with it.
     encoded: returns the message in its bytes, for the backlog.
     """
@@ -211,6 +212,7 @@ class MessageForm(Generic[M]):
     id_of: Callable[[M], str]
     body_bytes: Callable[[M], int]
     is_scheduled: Callable[[M], bool]
+    seconds_to_live: Callable[[M], float | None]
     fault_of: Callable[[M], str]
     encoded: Callable[[M], EncodedMessage]
 
@@ -466,12 +468,12 @@ class SendDriver(Generic[M]):
 
     def _announce_accepted(self, route: Route, message: Any, at: float) -> None:
         name, named, key = self.entity_name, self._form.id_of(message), self.key
-        scheduled = self._form.is_scheduled(message) or None
-        event = (
-            e.Delivered(at=at, entity=name, message_id=named, key=key, is_scheduled=scheduled)
-            if route.queue is None
-            else e.Diverted(at=at, entity=name, message_id=named, queue=route.queue, key=key, is_scheduled=scheduled)
-        )
+        more: dict[str, Any] = {
+            "at": at, "entity": name, "message_id": named, "key": key,
+            "is_scheduled": self._form.is_scheduled(message) or None,
+            "time_to_live": self._form.seconds_to_live(message),
+        }  # fmt: skip
+        event = e.Delivered(**more) if route.queue is None else e.Diverted(**more, queue=route.queue)
         self._steering.announce(event)
 
     def _failed(self, route: Route, error: BaseException) -> Judgement:

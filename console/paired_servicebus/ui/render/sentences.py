@@ -115,6 +115,7 @@ def _queue(index: int) -> str:
 _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.EngineStarted: _started,
     e.EngineStopped: lambda it: Sentence("engine", f"ended: {it.reason}"),
+    e.EngineRetired: lambda it: Sentence("engine", f"declared gone for good by {it.by}{_reason(it.why)}"),
     e.StateChanged: _changed,
     e.PingSent: lambda it: Sentence(it.entity, f"ping {it.number} sent"),
     e.PingAccepted: lambda it: Sentence(it.entity, f"ping {it.number} accepted after {milliseconds(it.took)}"),
