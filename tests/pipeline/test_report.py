@@ -33,7 +33,7 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pipeline.report.queries.incident_queries import read_incidents
 from paired_servicebus.pipeline.report.report_command import Wording, as_text, chooser, moment
 from paired_servicebus.pipeline.report.report_queries import last_report, report_of, report_since
-from paired_servicebus.pipeline.report.report_values import TOGETHER, IncidentEpisode, Report, incidents, shared_fates
+from paired_servicebus.pipeline.report.report_values import TOGETHER, IncidentEpisode, Report, failovers, incidents
 from paired_servicebus.pipeline.report.sentences import duration, percent
 from tests.pipeline.report_tables import MemoryTables
 from tests.pipeline.reports import run_report
@@ -142,15 +142,15 @@ def text_of(report: Report, price: Price | None = None) -> str:
 # -- figures -------------------------------------------------------------------------------------------------------
 
 
-def test_the_times_of_a_fate_are_those_of_its_episodes(report: Report) -> None:
-    (fate,) = report.fates
+def test_the_times_of_a_failover_are_those_of_its_episodes(report: Report) -> None:
+    (one,) = report.failovers
 
-    assert fate.entities == ("orders",)
-    assert fate.to_detect == pytest.approx((2.0, 2.0)), "from the last second with an accepted send"
-    assert fate.to_divert == pytest.approx((10.0, 10.0))
-    assert fate.away == pytest.approx((28.0, 28.0))
-    assert fate.to_drain == pytest.approx((19.0, 19.0))
-    assert (fate.parked, fate.pings, fate.times) == (20, 4, (1, 1))
+    assert one.entity == "orders"
+    assert one.to_detect == pytest.approx(2.0), "from the last second with an accepted send"
+    assert one.to_divert == pytest.approx(10.0)
+    assert one.away == pytest.approx(28.0)
+    assert one.to_drain == pytest.approx(19.0)
+    assert (one.parked, one.pings, one.times, one.outcome) == (20, 4, 1, "failed back")
 
 
 def test_it_begins_before_the_incident_and_ends_after_it(report: Report) -> None:
@@ -269,10 +269,14 @@ def test_episodes_of_a_pairing_that_touch_are_one_incident() -> None:
     assert incidents([fourth, third, second, first, other]) == [(first, second, third), (other,), (fourth,)]
 
 
-def test_fates_are_shared_within_half_a_minute() -> None:
-    near, far = episode("b", 20.0, 320.0), episode("c", 60.0, 320.0)
-    fates = shared_fates((episode("a", 0.0, 300.0), near, far))
-    assert [fate.entities for fate in fates] == [("a", "b"), ("c",)]
+def test_an_entitys_failovers_at_all_engines_are_one_row_with_the_worst_of_each() -> None:
+    first, again, other = episode("a", 0.0, 300.0), episode("a", 400.0, 450.0), episode("a", 20.0, 350.0)
+    slow = replace(other, engine="f", failed_back_at=None, outcome="open")
+    (one,) = failovers((first, slow, again))
+    assert (one.engines, one.times, one.failed_over_at, one.away) == (("e", "f"), 2, 0.0, 350.0)
+    assert (one.outcome, one.failed_back_at) == ("open", None), "one engine is not back"
+    (both,) = failovers((first, replace(other, engine="f"), again))
+    assert (both.outcome, both.failed_back_at) == ("failed back", 450.0)
 
 
 def test_incidents_are_read_oldest_first() -> None:

@@ -118,8 +118,7 @@ def test_three_entities_with_one_fate_are_told_once() -> None:
         if place
     ]
     report = last_report(made(*counts, *changes, episodes=episodes))
-    (fate,) = report.fates
-    assert fate.entities == ("invoices", "orders", "payments")
+    assert report.failed_over == names
     assert [one.entity for one in report.entities] == ["orders", "invoices", "payments"], "the most failures first"
     (failed_over,) = (entry for entry in report.timeline if "→ failed over" in entry.text)
     assert failed_over.about == names
@@ -165,7 +164,7 @@ def test_an_order_of_the_fleet_is_one_act_at_its_engines() -> None:
     report = last_report(MemoryTables(played, rows={"episodes": episodes}))
     (act,) = (one for one in report.acts if one.by == "anna (fleet)")
     assert (act.engines, act.outcomes) == (tuple(names), {"done": 3})
-    assert report.fates[0].engines == tuple(names)
+    assert report.failovers[0].engines == tuple(names)
     assert "at all 3 engines" in text_of(report)
 
 

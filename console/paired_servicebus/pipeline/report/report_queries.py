@@ -22,7 +22,7 @@ from paired_servicebus.pipeline.report.queries.incident_queries import (
 )
 from paired_servicebus.pipeline.report.queries.message_queries import read_messages
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource
-from paired_servicebus.pipeline.report.report_values import Act, Chain, Report, Source, TimelineEntry, shared_fates
+from paired_servicebus.pipeline.report.report_values import Act, Chain, Report, Source, TimelineEntry
 
 # The timeline and the operators' acts: sentences from the table `timeline`, with repeats folded.
 
@@ -344,7 +344,6 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         since=since,
         until=until,
         episodes=episodes,
-        fates=shared_fates(episodes),
         recovered=count_recovered(scope),
         engines=engines,
         entities=entities,

@@ -8,14 +8,12 @@ from typing import Final, Literal
 
 from paired_servicebus.pipeline.report.verdict import Judgement
 
-# The values of an incident: its episodes, and the groups of entities that shared a fate.
+# The values of an incident: its episodes, and the failovers of its entities.
 #
 # Times are seconds since the epoch, durations seconds; None: unknown, or not yet.
 
 TOGETHER: Final = 120.0
 """Seconds between two episodes that still make one incident."""
-ALIKE: Final = 30.0
-"""Seconds by which the times of one fate may differ."""
 OPEN: Final = "open"
 
 
@@ -90,7 +88,6 @@ def _between(since: float | None, until: float | None) -> float | None:
 
 Chain = tuple[IncidentEpisode, ...]
 """The episodes of one incident, in order of their begin."""
-Range = tuple[float, float]
 
 
 def incidents(episodes: Iterable[IncidentEpisode]) -> list[Chain]:
@@ -108,106 +105,81 @@ def incidents(episodes: Iterable[IncidentEpisode]) -> list[Chain]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
-    """Entities, at one engine or several, that failed over and returned together."""
+class Failover:
+    """The failovers of one entity in a report, at all engines."""
 
-    entities: tuple[str, ...]
+    entity: str
     engines: tuple[str, ...]
-    times: tuple[int, int]
-    """The fewest and the most failovers of an entity at an engine."""
+    times: int
+    """At one engine, at most."""
     forced: bool
+    """Whether operators forced all of them."""
     outcome: str
-    """Of the last episode."""
+    """Of the last one; open, if any is."""
     end_reasons: tuple[str, ...]
     causes: tuple[str, ...]
-    suspected_at: Range | None
-    """The earliest and the latest of the first episodes; so are `failed_over_at`, `to_detect` and `to_divert`."""
-    failed_over_at: Range | None
-    first_ping_at: Range | None
-    failed_back_at: Range | None
-    """Of the last episodes; so are `first_ping_at` and `backlog_empty_at`."""
-    backlog_empty_at: Range | None
-    to_detect: Range | None
-    to_divert: Range | None
-    away: Range | None
-    """Seconds that an entity was failed over at an engine, all its episodes together."""
-    to_drain: Range | None
+    suspected_at: float | None
+    """The earliest; so is `failed_over_at`."""
+    failed_over_at: float | None
+    first_ping_at: float | None
+    """The latest; so is `failed_back_at`. None: one engine's last failover has none."""
+    failed_back_at: float | None
+    backlog_empty_at: float | None
+    to_detect: float | None
+    """The longest of all; so are `to_divert` and `to_drain`."""
+    to_divert: float | None
+    away: float | None
+    """Seconds at one engine, all its failovers together, at most."""
+    to_drain: float | None
     parked: int | None
-    dead_lettered: int
     pings: int
 
 
-def shared_fates(chain: Chain) -> tuple[Fate, ...]:
-    """Return the groups of entities that shared a fate, in order of their first failovers.
-
-    A fate is shared if cause by force, number of failovers (one or several), and outcome are equal, and the first
-    failovers and the last failbacks are at most ALIKE apart.
-    """
-    threads: dict[tuple[str, str], list[IncidentEpisode]] = {}
+def failovers(chain: Chain) -> tuple[Failover, ...]:
+    """Return the failovers of each entity, in order of their first ones."""
+    found: dict[str, list[IncidentEpisode]] = {}
     for episode in chain:
-        threads.setdefault((episode.engine, episode.entity.casefold()), []).append(episode)
-    groups: list[list[list[IncidentEpisode]]] = []
-    for thread in sorted(threads.values(), key=lambda one: (one[0].failed_over_at or one[0].began_at, one[0].id)):
-        group = next((found for found in groups if _is_shared(found[0], thread)), None)
-        if group is None:
-            groups.append([thread])
-        else:
-            group.append(thread)
-    return tuple(_fate(group) for group in groups)
+        found.setdefault(episode.entity.casefold(), []).append(episode)
+    return tuple(sorted(map(_failover, found.values()), key=lambda one: one.failed_over_at or 0.0))
 
 
-def _is_shared(one: Sequence[IncidentEpisode], other: Sequence[IncidentEpisode]) -> bool:
-    return (
-        _kind(one) == _kind(other)
-        and _is_near(one[0].failed_over_at, other[0].failed_over_at)
-        and _is_near(one[-1].failed_back_at, other[-1].failed_back_at)
-    )
-
-
-def _kind(thread: Sequence[IncidentEpisode]) -> tuple[bool, bool, str]:
-    return len(thread) > 1, thread[0].forced, thread[-1].outcome
-
-
-def _is_near(one: float | None, other: float | None) -> bool:
-    return one == other if one is None or other is None else abs(one - other) <= ALIKE
-
-
-def _fate(group: Sequence[Sequence[IncidentEpisode]]) -> Fate:
-    episodes = [episode for thread in group for episode in thread]
-    firsts, lasts = [thread[0] for thread in group], [thread[-1] for thread in group]
-    drained = all(one.backlog_empty_at is not None for one in lasts)
+def _failover(episodes: Sequence[IncidentEpisode]) -> Failover:
+    engines: dict[str, list[IncidentEpisode]] = {}
+    for episode in episodes:
+        engines.setdefault(episode.engine, []).append(episode)
+    lasts = [mine[-1] for mine in engines.values()]
     judged = [one.parked for one in episodes if one.parked is not None]
-    return Fate(
-        entities=tuple(sorted({one.entity for one in firsts}, key=str.casefold)),
-        engines=tuple(sorted({one.engine for one in firsts})),
-        times=(min(map(len, group)), max(map(len, group))),
-        forced=firsts[0].forced,
-        outcome=lasts[0].outcome,
+    away = [[one.to_recover for one in mine if one.to_recover is not None] for mine in engines.values()]
+    return Failover(
+        entity=episodes[0].entity,
+        engines=tuple(sorted(engines)),
+        times=max(map(len, engines.values())),
+        forced=all(one.forced for one in episodes),
+        outcome=OPEN if any(one.open for one in episodes) else lasts[-1].outcome,
         end_reasons=tuple(dict.fromkeys(one.end_reason for one in lasts if one.end_reason)),
         causes=tuple(dict.fromkeys(one.cause for one in episodes if one.cause)),
-        suspected_at=_range(one.suspected_at for one in firsts),
-        failed_over_at=_range(one.failed_over_at for one in firsts),
-        first_ping_at=_range(one.first_ping_at for one in lasts),
-        failed_back_at=_range(one.failed_back_at for one in lasts),
-        backlog_empty_at=_range(one.backlog_empty_at for one in lasts) if drained else None,
-        to_detect=_range(one.to_detect for one in firsts),
-        to_divert=_range(one.to_divert for one in firsts),
-        away=_range(_away(thread) for thread in group),
-        to_drain=_range(one.to_drain for one in lasts),
+        suspected_at=min((one.suspected_at for one in episodes if one.suspected_at is not None), default=None),
+        failed_over_at=min((one.failed_over_at for one in episodes if one.failed_over_at is not None), default=None),
+        first_ping_at=_latest(one.first_ping_at for one in lasts),
+        failed_back_at=_latest(one.failed_back_at for one in lasts),
+        backlog_empty_at=_latest(one.backlog_empty_at for one in lasts),
+        to_detect=_longest(one.to_detect for one in episodes),
+        to_divert=_longest(one.to_divert for one in episodes),
+        away=max((sum(mine) for mine in away if mine), default=None),
+        to_drain=_longest(one.to_drain for one in episodes),
         parked=sum(judged) if judged else None,
-        dead_lettered=sum(one.dead_lettered for one in episodes),
         pings=sum(one.pings for one in episodes),
     )
 
 
-def _away(thread: Sequence[IncidentEpisode]) -> float | None:
-    found = [one.to_recover for one in thread if one.to_recover is not None]
-    return sum(found) if found else None
+def _latest(times: Iterable[float | None]) -> float | None:
+    """Return the latest time; None: one of them is unknown."""
+    found = list(times)
+    return None if None in found else max(at for at in found if at is not None)
 
 
-def _range(values: Iterable[float | None]) -> Range | None:
-    found = [value for value in values if value is not None]
-    return (min(found), max(found)) if found else None
+def _longest(durations: Iterable[float | None]) -> float | None:
+    return max((one for one in durations if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +221,8 @@ class EntityRow:
 
     entity: str
     """In lower case."""
-    failed_over_at: float | None = None
-    """The first failover of this report; None: it stayed on the primary."""
-    failed_back_at: float | None = None
-    """The last failback; None: not back yet, or never away."""
+    failover: Failover | None = None
+    """None: it stayed on the primary."""
     primary_accepted: int = 0
     backlog_accepted: int = 0
     failed: int = 0
@@ -286,7 +256,7 @@ class EntityRow:
     def is_touched(self) -> bool:
         """Whether its senders or messages met anything but the usual."""
         numbers = (self.failed, self.refused, self.parked, self.lost, self.undelivered, self.unknown)
-        return self.failed_over_at is not None or any(numbers)
+        return self.failover is not None or any(numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,7 +375,6 @@ class Report:
     since: float
     until: float
     episodes: Chain
-    fates: tuple[Fate, ...]
     recovered: int
     """Times that an entity was suspect and recovered without a failover."""
     engines: tuple[EngineBoot, ...]
@@ -421,9 +390,14 @@ class Report:
     """The facts that the tables lack, with the reasons."""
 
     @property
+    def failovers(self) -> tuple[Failover, ...]:
+        """Those of its entities, in order of time."""
+        return failovers(self.episodes)
+
+    @property
     def failed_over(self) -> tuple[str, ...]:
         """The entities that failed over, in that order."""
-        return tuple(dict.fromkeys(entity for fate in self.fates for entity in fate.entities))
+        return tuple(one.entity for one in self.failovers)
 
     @property
     def open(self) -> bool:

@@ -14,7 +14,7 @@ from paired_servicebus.core.text import number_format
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import DAY, day_and_clock, is_possible, written
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.report.report_values import OPEN, Fate, IncidentCost, Range, Report
+from paired_servicebus.pipeline.report.report_values import OPEN, Failover, IncidentCost, Report
 from paired_servicebus.pipeline.report.verdict import Finding, Judgement, journals_sentence, verdict_sentence
 
 # The words of a report for times, durations, shares and lists.
@@ -55,13 +55,6 @@ class Clock:
         first, last = self._local(since, self._day(since)), self._local(until, self._day(until) + " %Z")
         return f"{day_and_clock(since)} to {end} UTC" + (f" ({first} to {last})" if first and last else "")
 
-    def span(self, times: Range | None) -> str:
-        """Return the earliest and the latest time, or the only one."""
-        if times is None:
-            return DASH
-        first, last = self(times[0]), self(times[1])
-        return first if first == last else f"{first}–{last}"
-
     @property
     def _form(self) -> str:
         return "%H:%M:%S" if self.since // DAY == self.until // DAY else "%m-%d %H:%M:%S"
@@ -82,14 +75,6 @@ class Clock:
 def duration(value: float | None) -> str:
     """Return a length of time in its two largest units; a dash for None."""
     return DASH if value is None or not isfinite(value) else number_format.duration(value)
-
-
-def durations(times: Range | None) -> str:
-    """Return the shortest and the longest duration, or the only one."""
-    if times is None:
-        return DASH
-    first, last = duration(times[0]), duration(times[1])
-    return first if first == last else f"{first} to {last}"
 
 
 def percent(share: float | None) -> str:
@@ -120,7 +105,7 @@ def few(names: Sequence[str], most: int = FEW, *, room: int = ROOM) -> str:
 
 def headline(report: Report) -> str:
     """Return the subject of the report as one line."""
-    if not report.fates:
+    if not report.episodes:
         return f"Nothing failed over from {day_and_clock(report.since)} to {day_and_clock(report.until)} UTC"
     still = ", not over" if report.open else ""
     return f"Incident of {day_and_clock(report.began)} UTC{still}: {few(report.failed_over, 4, room=60)} failed over"
@@ -144,7 +129,7 @@ def impact(report: Report, clock: Clock | None = None) -> Iterator[str]:
 
 def _reach(report: Report, clock: Clock) -> str:
     pairing = f" of pairing {few(report.pairings)}" if report.pairings else ""
-    if not report.fates:
+    if not report.episodes:
         again = f", though an entity was suspect {plural(report.recovered, 'time')}" if report.recovered else ""
         return f"No entity{pairing} failed over from {clock.period(report.since, report.until)}{again}."
     engines = len({one.engine for one in report.episodes})
@@ -153,7 +138,7 @@ def _reach(report: Report, clock: Clock) -> str:
     if report.ended is None:
         end = "It is not over." if report.open else f"How it ended: {_endings(report)}."
         return f"From {clock.moment(report.began)} on, {subject}. {end}"
-    often = max(fate.times[1] for fate in report.fates)
+    often = max(one.times for one in report.failovers)
     flaps = f", {often:,} failovers" if often > 1 else ""
     lasted = duration(report.ended - report.began)
     return f"From {clock.period(report.began, report.ended)}, for {lasted}{flaps}, {subject}."
@@ -170,11 +155,11 @@ def _diversion(report: Report) -> str:
 
 
 def _endings(report: Report) -> str:
-    return listed(dict.fromkeys(reason for fate in report.fates for reason in fate.end_reasons or (fate.outcome,)))
+    return listed(dict.fromkeys(reason for one in report.failovers for reason in one.end_reasons or (one.outcome,)))
 
 
 def _met(report: Report) -> Iterator[str]:
-    met = [one for one in report.entities if one.failed_over_at is not None] or report.entities
+    met = [one for one in report.entities if one.failover is not None] or report.entities
     failed, refused = sum(one.failed for one in met), [one.refused for one in met if one.refused is not None]
     if not any(one.share is not None for one in met):
         yield "What callers met is unknown: no sends were counted."
@@ -192,9 +177,9 @@ def _met(report: Report) -> Iterator[str]:
 
 def _parked(report: Report) -> Iterator[str]:
     counts = report.judgement.incident
-    judged = [fate.parked for fate in report.fates if fate.parked is not None]
+    judged = [one.parked for one in report.episodes if one.parked is not None]
     parked = counts.diverted or sum(judged)
-    if not report.fates and not parked:
+    if not report.episodes and not parked:
         return
     if not counts and not judged:
         yield "How many messages were parked is not judged yet."
@@ -248,38 +233,37 @@ def finding_sentence(finding: Finding) -> str:
     return f"{finding.total:,} {finding.status}{age}{f' ({reasons})' if reasons else ''}: {names}{more}"
 
 
-def fate_sentence(fate: Fate, clock: Clock, *, several_engines: bool = False) -> str:
-    """Return the story of entities that shared a fate. `several_engines`: the incident has more than one."""
-    engines = f" at {few(fate.engines)}" if several_engines else ""
-    if len(fate.engines) > 1:
-        engines = f" at {len(fate.engines)} engines ({few(fate.engines, 4)})"
-    cause = "an operator forced it" if fate.forced else _cause(fate)
-    since = f", {durations(fate.to_divert)} after the first failure" if fate.to_divert else ""
-    often = f", the first of {plural(fate.times[1], 'time')}" if fate.times[1] > 1 else ""
-    parked = "" if fate.parked is None else f" {plural(fate.parked, 'message')} parked."
-    back = _return(fate, clock)
+def failover_sentences(report: Report, clock: Clock) -> Iterator[str]:
+    """Yield the story of each entity's failovers; entities with the same one share a sentence."""
+    stories: dict[str, list[str]] = {}
+    several = len({one.engine for one in report.episodes}) > 1
+    for one in report.failovers:
+        stories.setdefault(_story(one, clock, several=several), []).append(one.entity)
+    for story, names in stories.items():
+        yield f"{few(names, 12, room=200)} {story}"
+
+
+def _story(one: Failover, clock: Clock, *, several: bool) -> str:
+    engines = f" at {few(one.engines)}" if several else ""
+    cause = "an operator forced it" if one.forced else listed(one_line(cause, most=160) for cause in one.causes[:2])
+    since = f", {duration(one.to_divert)} after the first failure" if one.to_divert else ""
+    often = f", the first of {plural(one.times, 'time')}" if one.times > 1 else ""
+    parked = "" if one.parked is None else f" {plural(one.parked, 'message')} parked."
     return (
-        f"failed over{engines} at {clock.span(fate.failed_over_at)}{since}{often}: {cause}. "
-        f"{back[:1].upper()}{back[1:]}.{parked}"
+        f"failed over{engines} at {clock(one.failed_over_at)}{since}{often}: {cause or 'cause not recorded'}. "
+        f"{_return(one, clock)}.{parked}"
     )
 
 
-def _cause(fate: Fate) -> str:
-    if not fate.causes:
-        return "cause not recorded"
-    more = f", and {plural(len(fate.causes) - 1, 'other reason')}" if len(fate.causes) > 1 else ""
-    return f"{one_line(fate.causes[0], most=160)}{more}"
-
-
-def _return(fate: Fate, clock: Clock) -> str:
-    if fate.outcome == OPEN:
-        return "not back on the primary yet"
-    reason = f" ({one_line(fate.end_reasons[0], most=160)})" if fate.end_reasons else ""
-    if fate.failed_back_at is None:
-        return f"{fate.outcome}{reason}"
-    drained = f", backlog empty at {clock.span(fate.backlog_empty_at)}" if fate.backlog_empty_at else ""
-    back = "back on the primary" if fate.outcome != "pinned" else "pinned to the primary"
-    return f"{back} at {clock.span(fate.failed_back_at)}{reason if fate.outcome == 'pinned' else ''}{drained}"
+def _return(one: Failover, clock: Clock) -> str:
+    if one.outcome == OPEN:
+        return "Not back on the primary yet"
+    reason = f" ({one_line(one.end_reasons[0], most=160)})" if one.end_reasons else ""
+    if one.failed_back_at is None:
+        return f"{one.outcome[:1].upper()}{one.outcome[1:]}{reason}"
+    drained = f", backlog empty at {clock(one.backlog_empty_at)}" if one.backlog_empty_at else ""
+    back = f"Pinned to the primary{reason}" if one.outcome == "pinned" else "Back on the primary"
+    return f"{back} at {clock(one.failed_back_at)}{drained}"
 
 
 # The cost, the orders and the timeline.
@@ -348,7 +332,7 @@ def customer_sentences(report: Report, clock: Clock) -> tuple[str, str, str]:
 
 
 def _disturbance(report: Report, clock: Clock) -> str:
-    if not report.fates:
+    if not report.episodes:
         return f"From {clock.period(report.since, report.until)}, messages took their usual way."
     names = few(report.failed_over)
     if report.ended is None:

@@ -176,27 +176,19 @@ def _incident(chain: Sequence[IncidentEpisode]) -> Incident:
 
 def _sentences(report: Report) -> Iterator[str]:
     """Yield the report as paragraphs, without the width of its tables."""
-    from paired_servicebus.pipeline.report.sentences import (
-        Clock,
-        duration,
-        durations,
-        fate_sentence,
-        few,
-        impact,
-        percent,
-    )
+    from paired_servicebus.pipeline.report.sentences import Clock, duration, failover_sentences, impact, percent
 
     yield from impact(report)
-    for fate in report.fates:
-        yield f"{few(fate.entities)} {fate_sentence(fate, Clock(report.since, report.until))}"
+    yield from failover_sentences(report, Clock(report.since, report.until))
+    for one in report.failovers:
         steps = (
-            ("detected within", fate.to_detect),
-            ("failed over after", fate.to_divert),
-            ("away for", fate.away),
-            ("backlog empty after", fate.to_drain),
+            ("detected within", one.to_detect),
+            ("failed over after", one.to_divert),
+            ("away for", one.away),
+            ("backlog empty after", one.to_drain),
         )
-        took = [f"{step} {durations(time)}" for step, time in steps if time is not None]
-        yield f"{few(fate.entities)}: {', '.join([*took, plural(fate.pings, 'ping')])}"
+        took = [f"{step} {duration(time)}" for step, time in steps if time is not None]
+        yield f"{one.entity}: {', '.join([*took, plural(one.pings, 'ping')])}"
     for met in report.entities:
         if met.share is not None:
             without = (

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, micros
-from paired_servicebus.pipeline.report.report_values import Chain, EntityRow
+from paired_servicebus.pipeline.report.report_values import Chain, EntityRow, failovers
 from paired_servicebus.pipeline.report.verdict import Counts, Finding, Judgement, verdict_word
 
 SHOWN: Final = 10
@@ -37,14 +37,10 @@ def _entities(scope: Scope, counted: Sequence[Row], episodes: Chain) -> tuple[En
     if any(row["recorded"] for row in refused.values()):  # else refusals are unknown
         for name, row in found.items():
             row["refused"] = refused.get(name, {}).get("refused", 0)
-    for one in episodes:
-        row = found.setdefault(one.entity.lower(), {"entity": one.entity.lower()})
-        if one.failed_over_at is not None:
-            row["failed_over_at"] = min(row.get("failed_over_at") or one.failed_over_at, one.failed_over_at)
-        if one.failed_back_at is not None:
-            row["failed_back_at"] = max(row.get("failed_back_at") or one.failed_back_at, one.failed_back_at)
+    for one in failovers(episodes):
+        found.setdefault(one.entity.lower(), {"entity": one.entity.lower()})["failover"] = one
     rows = [EntityRow(**row) for row in found.values()]
-    return tuple(sorted(rows, key=lambda one: (one.failed_over_at is None, -one.failed, one.entity)))
+    return tuple(sorted(rows, key=lambda one: (one.failover is None, -one.failed, one.entity)))
 
 
 def _of_messages(row: Row) -> Row:

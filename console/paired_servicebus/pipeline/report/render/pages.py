@@ -139,7 +139,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
-        "few": sentences.few, "duration": sentences.duration, "durations": sentences.durations,
+        "few": sentences.few, "duration": sentences.duration,
         "percent": sentences.percent, "size": size, "plural": plural, "wrapped": wrapped,
         "finding": sentences.finding_sentence,
     }  # fmt: skip
