@@ -150,7 +150,9 @@ def test_where_no_receiver_records_a_message_is_received_when_it_is_accepted() -
 
 
 def test_a_dead_letter_of_an_earlier_time_is_not_at_risk_again() -> None:
-    dead = "update made_audit set accepted_at = first_at, last_at = first_at, status = 'dead-lettered' where {}"
+    dead = (
+        "update made_audit set accepted_at = first_at, dead_lettered_at = first_at, status = 'dead-lettered' where {}"
+    )
     assert last_report(tables(dead.format("message_id = 'd3'"))).judgement.incident.dead_lettered == 0
     assert last_report(tables(dead.format("message_id = 'd50'"))).judgement.incident.dead_lettered == 1
 

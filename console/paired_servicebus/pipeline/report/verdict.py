@@ -198,6 +198,8 @@ def _grounds(judgement: Judgement) -> Iterator[str]:
         yield f"{journals_sentence(judgement)}."
     if not judgement.is_followed:
         yield "No journal of an engine with a syphon is here, so what is still parked is not followed."
+    if TONES.get(judgement.verdict) == "calm" and not judgement.receivers:
+        yield "No receiver records what it gets."
     if judgement.unjudged:
         yield f"{plural(judgement.unjudged, 'receipt')} of this time came after the judgement."
     if not judgement.incident.direct and judgement.incident:

@@ -7,7 +7,7 @@ bucket's rate is that of the data, wherever the counts begin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor
 from typing import Final
 
@@ -25,10 +25,8 @@ from paired_servicebus.pipeline.report.sentences import few
 MAX_BUCKETS: Final = 240
 LENGTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Seconds that a bucket may have; longer ones are whole days."""
-MAX_QUEUES: Final = 8
-"""Curves of depths; the other queues are one sum."""
 ROUTES: Final = ("primary", "backlog", "failed")
-DWELLS: Final = ("half", "95 of 100", "longest")
+Spans = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +73,7 @@ def read_curves(scope: Scope, episodes: Chain, acts: Sequence[Act], recorded: tu
     """Return the data of all plots."""
     buckets = Buckets.of(scope.since, scope.until, recorded)
     away = _away(tuple(one.entity for one in episodes), episodes, scope.until)
-    others = (_parked(scope, buckets), _depths(scope, buckets), _syphon(scope, buckets), _dwell(scope, buckets))
-    panels = [
-        *_sends(scope, buckets, episodes),
-        *(replace(panel, away=away) for panel in others if panel is not None),
-    ]
+    panels = [*_sends(scope, buckets, episodes), *_parked(scope, buckets, away)]
     return Curves(
         since=float(buckets.since),
         bucket=float(buckets.length),
@@ -116,7 +110,7 @@ def _sends(scope: Scope, buckets: Buckets, episodes: Chain) -> list[Panel]:
     return found
 
 
-def _away(names: Sequence[str], episodes: Chain, until: float) -> tuple[tuple[float, float], ...]:
+def _away(names: Sequence[str], episodes: Chain, until: float) -> Spans:
     """Return the times in which one of the entities was failed over, joined where they touch."""
     known = {name.casefold() for name in names}
     spans = sorted(
@@ -133,76 +127,30 @@ def _away(names: Sequence[str], episodes: Chain, until: float) -> tuple[tuple[fl
     return tuple(joined)
 
 
-def _parked(scope: Scope, buckets: Buckets) -> Panel | None:
-    """Return the messages in the backlog by the receipts, from those that were parked when the plots begin."""
+def _parked(scope: Scope, buckets: Buckets, away: Spans) -> list[Panel]:
+    """Return the messages in the backlog by the receipts, and as counted in its queues."""
     before = scope.count(_PARKED_BEFORE, **buckets.parameters())
     changes = buckets.curve(scope.rows(_PARKED, **buckets.parameters()), "change")
-    total, values = float(before), []
+    total, parked = float(before), []
     for change in changes:
         total += change or 0.0
-        values.append(None if change is None else max(0.0, total))
-    if not any(values):
-        return None
-    return Panel(
-        name="parked",
-        title="Parked messages, all entities, by the receipts",
-        unit="messages",
-        series=(Series(name="parked", values=tuple(values)),),
-    )
+        parked.append(None if change is None else max(0.0, total))
+    series = (Series(name="parked", values=tuple(parked)), Series(name="counted", values=_counted(scope, buckets)))
+    shown = tuple(one for one in series if any(one.values))
+    title = "Messages in the backlog, all entities"
+    return [Panel(name="parked", title=title, unit="messages", series=shown, away=away)] if shown else []
 
 
-def _depths(scope: Scope, buckets: Buckets) -> Panel | None:
-    """Return the depth of each backlog queue, as last read; the least filled ones beyond MAX_QUEUES are one sum."""
-    readings: dict[str, dict[int, float]] = {}
-    several = len(scope.pairings) > 1
+def _counted(scope: Scope, buckets: Buckets) -> tuple[float | None, ...]:
+    """Return the sum of the queues' last readings at each bucket's end; bucket -1 has those before the plots begin."""
+    readings: dict[int, dict[tuple[str, int], float]] = {}
     for row in scope.rows(_DEPTHS, **buckets.parameters()):
-        name = f"{row['name']}/{row['queue']}" if several else f"queue {row['queue']}"
-        readings.setdefault(name, {})[row["bucket"]] = row["depth"]
-    curves = {name: _carried(found, buckets) for name, found in readings.items()}
-    filled = [name for name in curves if any(curves[name])]
-    if not filled:
-        return None
-    by_depth = sorted(filled, key=lambda name: -max(value or 0.0 for value in curves[name]))
-    shown = by_depth if len(by_depth) <= MAX_QUEUES else by_depth[: MAX_QUEUES - 1]
-    series = [Series(name=name, values=curves[name]) for name in filled if name in shown]
-    if rest := [curves[name] for name in filled if name not in shown]:
-        total = tuple(sum(value or 0.0 for value in values) for values in zip(*rest, strict=True))
-        series.append(Series(name=f"{len(rest)} other queues together", values=total))
-    return Panel(name="depths", title="Depth of each backlog queue, as counted", unit="messages", series=tuple(series))
-
-
-def _carried(readings: dict[int, float], buckets: Buckets) -> tuple[float | None, ...]:
-    """Return the last reading at each bucket's end; bucket -1 has the last one before the plots begin."""
-    current, values = readings.get(-1), []
+        readings.setdefault(row["bucket"], {})[row["name"], row["queue"]] = row["depth"]
+    current, values = dict(readings.get(-1, {})), []
     for place in range(buckets.count):
-        current = readings.get(place, current)
-        values.append(current if place <= buckets.last + 1 else None)
+        current |= readings.get(place, {})
+        values.append(sum(current.values()) if current and place <= buckets.last + 1 else None)
     return tuple(values)
-
-
-def _syphon(scope: Scope, buckets: Buckets) -> Panel | None:
-    values = buckets.curve(scope.rows(_MOVED, **buckets.parameters()), "moved", per=buckets.length)
-    if not any(values):
-        return None
-    return Panel(
-        name="syphon",
-        title="The syphon's rate, all entities",
-        unit="messages a second",
-        series=(Series(name="moved", values=values),),
-    )
-
-
-def _dwell(scope: Scope, buckets: Buckets) -> Panel | None:
-    found = {row["bucket"]: row for row in scope.rows(_DWELL, **buckets.parameters())}
-    if not found:
-        return None
-    series = tuple(
-        Series(name=name, values=tuple(found[at][name] if at in found else None for at in range(buckets.count)))
-        for name in DWELLS
-    )
-    return Panel(
-        name="dwell", title="Waiting time in the backlog, by the time of parking", unit="seconds", series=series
-    )
 
 
 _SENDS: Final = """
@@ -243,16 +191,4 @@ from events left join (select engine, any_value(pairing) as pairing from engines
 where kind = 'queue-read' and event_time >= {begin} - interval 1 day and event_time < {end} and trouble is null
   and list_contains({engines}, engine) and date between cast({begin} as date) - 1 and cast({end} as date)
 group by all order by name, queue, bucket
-"""
-_MOVED: Final = """
-select ((epoch_us(event_time) - {start}) // {length})::bigint as bucket, count(*)::double as moved
-from events where kind = 'moved' and {plotted} group by all order by bucket
-"""
-_DWELL: Final = """
-select ((epoch_us(diverted_at) - {start}) // {length})::bigint as bucket, quantile_cont(dwell, 0.5) as half,
-       quantile_cont(dwell, 0.95) as "95 of 100", max(dwell) as longest
-from audit
-where list_contains({pairings}, pairing) and diverted_at >= {begin} and diverted_at < {end} and dwell is not null
-  and date between cast({begin} as date) - 2 and cast({end} as date)
-group by all order by bucket
 """

@@ -97,7 +97,7 @@ FRAGMENTS: Final = {
     "{at_risk}": "list_contains({pairings}, pairing) and first_at <= {until} and date <= cast({until} as date) "
     "and (first_at >= {since} or (accepted_at < {since} "
     "and coalesce(received_at, case when receivers_told then null else reached_at end, {until}) >= {since} "
-    "and (status <> 'dead-lettered' or last_at >= {since})))",
+    "and coalesce(dead_lettered_at, {until}) >= {since}))",
 }
 """Conditions of a scope's events, of its plots' events, and of its messages at risk: those first seen in its time, and
 those accepted before and not received by then. Where no receiver records, a message is received when its destination

@@ -15,7 +15,6 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import DAY, written
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report.report_values import Curves, Mark, Panel, Series
-from paired_servicebus.pipeline.report.sentences import duration
 
 # The axes of a plot: times in UTC and values, with ticks at round numbers.
 
@@ -23,7 +22,6 @@ TIME_STEPS: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
 )  # fmt: skip
 """Seconds between two ticks."""
-DURATIONS: Final = (*TIME_STEPS[:-2], 172_800, 432_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +43,12 @@ def time_ticks(since: float, until: float, most: int) -> list[Tick]:
 
 
 def value_ticks(most: float, unit: str, count: int = 4) -> list[Tick]:
-    """Return ticks from 0 to at least `most`; the unit "seconds" has durations as labels."""
-    if unit == "seconds":
-        step = next((one for one in DURATIONS if most / one <= count), ceil(most / count / DAY) * DAY)
-        return [Tick(at * step, _duration(at * step)) for at in range(max(1, ceil(most / step)) + 1)]
+    """Return ticks at round numbers from 0 to at least `most`."""
     raw = max(most, 1e-9) / count
     size = 10.0 ** floor(log10(raw))
     least = next(factor * size for factor in (1, 2, 2.5, 5, 10) if factor * size >= raw * 0.999)
     wanted = least if unit == "messages a second" else max(1.0, ceil(least))
     return [Tick(at * wanted, _number(at * wanted)) for at in range(max(1, ceil(most / wanted - 1e-9)) + 1)]
-
-
-def _duration(value: float) -> str:
-    for size, unit in ((DAY, "d"), (3600, "h"), (60, "min")):
-        if value and value % size == 0:
-            return f"{value / size:g} {unit}"
-    return "0" if not value else f"{value:g} s" if value < 60 else duration(value)
 
 
 def _number(value: float) -> str:
@@ -86,20 +74,12 @@ LOOKS: Final = {
     "primary": ("#2f6fb0", "", "accepted by the primary"),
     "backlog": ("#b9770e", "7 3", "accepted by the backlog (dashed)"),
     "failed": ("#b3282d", "2 2", "attempts failed (dotted)"),
-    "parked": ("#b9770e", "", "parked"),
-    "moved": ("#3b7d3b", "", "moved home"),
-    "half": ("#2f6fb0", "", "half within"),
-    "95 of 100": ("#b9770e", "7 3", "95 of 100 within (dashed)"),
-    "longest": ("#b3282d", "2 2", "all within (dotted)"),
+    "parked": ("#b9770e", "", "parked by the receipts"),
+    "counted": ("#2f6fb0", "7 3", "counted in the queues (dashed)"),
 }
 """Colour, dashes, and words of a curve."""
 SPORADIC: Final = frozenset({"backlog", "failed"})
 """Curves that are drawn only where they are above 0."""
-PALETTE: Final = (
-    ("#2f6fb0", ""), ("#b9770e", ""), ("#3b7d3b", ""), ("#7b4fa3", ""), ("#b3282d", "6 3"), ("#0f8b8d", "6 3"),
-    ("#8a5a2b", "6 3"), ("#555f6e", "2 2"),
-)  # fmt: skip
-"""Of curves without a look of their own."""
 AWAY: Final = "#f5e8cd"
 GRID: Final = "#e3e8ee"
 INK: Final = "#3b4350"
@@ -205,7 +185,8 @@ def _curves(panel: Panel, frame: _Frame) -> list[str]:
     return [
         f'<path fill="none" stroke="{colour}" stroke-width="1.6" stroke-dasharray="{dashes}" '
         f'stroke-linejoin="round" d="{_steps(series, frame)}"/>'
-        for series, (colour, dashes, _) in zip(panel.series, _looks(panel), strict=True)
+        for series in panel.series
+        for colour, dashes, _ in (LOOKS[series.name],)
     ]
 
 
@@ -231,11 +212,6 @@ def _without_zeros(values: Sequence[float | None]) -> list[float | None]:
     return [value if any(around[place : place + 3]) else None for place, value in enumerate(values)]
 
 
-def _looks(panel: Panel) -> list[tuple[str, str, str]]:
-    free = iter(PALETTE * (len(panel.series) // len(PALETTE) + 1))
-    return [LOOKS[one.name] if one.name in LOOKS else (*next(free), one.name) for one in panel.series]
-
-
 def _marks(marks: Sequence[Mark], frame: _Frame) -> list[str]:
     """Draw a line for each order, and its number above the curves where there is room."""
     parts, free = [], 0.0
@@ -252,7 +228,7 @@ def _marks(marks: Sequence[Mark], frame: _Frame) -> list[str]:
 
 def _legend(panel: Panel, marks: Sequence[Mark], frame: _Frame, top: int) -> tuple[list[str], int]:
     """Return the legend below the plot, and the height of the whole picture."""
-    entries = [(_swatch(colour, dashes), words) for colour, dashes, words in _looks(panel)]
+    entries = [(_swatch(colour, dashes), words) for colour, dashes, words in (LOOKS[one.name] for one in panel.series)]
     if panel.away:
         entries.append((f'<rect x="{{x}}" y="{{high}}" width="24" height="10" fill="{AWAY}"/>', "failed over"))
     room = int((frame.width - 60) / CHARACTER)
