@@ -15,7 +15,7 @@ from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
-from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 from tests.bench.figures import Measured, Targets
 

@@ -31,10 +31,9 @@ from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon import amqp_pump, sdk_pump, settlement
-from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
+from paired_servicebus.pairing.syphon import amqp_delivery, amqp_pump, sdk_pump
+from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery, BacklogMessage, Settlement, receive_again
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from paired_servicebus.pairing.syphon.settlement import BacklogMessage, Settlement, receive_again
 from servicebus_amqp import Error
 from servicebus_amqp.encoding.amqp_types import (
     Array,
@@ -503,7 +502,7 @@ async def test_closing_settles_by_token_what_its_cancelled_task_never_began(monk
     async def update(wire: Any, path: str, tokens: Sequence[UUID], status: str, **_: Any) -> None:
         completed.extend(tokens)
 
-    monkeypatch.setattr(settlement, "update_disposition", update)
+    monkeypatch.setattr(amqp_delivery, "update_disposition", update)
     steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), tasks := TaskOwner(), judge, None)
     await tasks.open()
     applied: list[Any] = []
@@ -633,7 +632,7 @@ async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(
 ) -> None:
     """Unable to manage: still works: sending, pinging, syphon on queues known."""
     monkeypatch.setattr(sdk_pump, "MANAGED", 1.0)
-    monkeypatch.setattr(settlement, "MANAGED", 1.0)
+    monkeypatch.setattr(amqp_delivery, "MANAGED", 1.0)
     heal = either.fault("disabled", entity="orders")
     paired = await either.pair(enable_syphon=True, backlog_queue_count=1)
     put(either, [parked("orders", str(number)) for number in range(5)])

@@ -303,7 +303,7 @@ async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
         while tasks.failed is None:
             await asyncio.sleep(0.01)
     await tasks.close()
-    assert "a bug" in repr(tasks.failed.exceptions)
+    assert "a bug" in repr(tasks.failed)
 
 
 async def watched(watch: Watch, seconds: float, wait: Awaitable[str]) -> str:

@@ -294,7 +294,7 @@ async def test_two_syphons_on_one_backlog_wait_through_an_outage(
     world: World, monkeypatch: pytest.MonkeyPatch, forced: bool
 ) -> None:
     """Seen: "the syphon is stuck: 348 messages lie in the backlog queues and none is moved", with two engines."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.snapshot_views.STUCK_SECONDS", 0.3)
     up = await world.pair(enable_syphon=True, failover_interval=0)
     application = await world.pair(enable_syphon=True, failover_interval=0)
     heal = world.fault("refused", entity="orders")

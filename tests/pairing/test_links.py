@@ -34,7 +34,7 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
-from paired_servicebus.pairing.sending import backlog_links, sender_link
+from paired_servicebus.pairing.sending import pairing_links, sender_link
 from paired_servicebus.pairing.sending.amqp_link import BacklogLink, ConnectionCutError, sdk_error
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable, batch_key, encoded, id_of
@@ -87,14 +87,14 @@ async def test_backlog_links_stand_ready_before_they_are_needed(world: World) ->
 async def test_an_idle_backlog_link_is_opened_anew_before_it_is_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog_links, "RENEW_AFTER_SECONDS", 0.1)
-    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(pairing_links, "RENEW_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(pairing_links, "CHECK_SECONDS", 0.05)
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
     assert isinstance(link, BacklogLink)
-    first = link._link._attachment
-    await until(lambda: link._link._attachment is not first)
+    first = link._attachment
+    await until(lambda: link._attachment is not first)
     paired.watch("orders")
     paired.force("orders", by="kim")
     async with paired.get_queue_sender("orders") as sender:
@@ -106,14 +106,14 @@ async def test_backlog_links_open_by_themselves_once_the_secondary_is_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secondary as well: recovery with no restart."""
-    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(pairing_links, "CHECK_SECONDS", 0.05)
     down = world.sandbox["secondary"].node.faults
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
     begun = down.add("refused")
     assert isinstance(link, BacklogLink)
-    link._link.retire()
+    link.retire()
     await until(lambda: [warned.about for warned in world.told(Warned)] == ["secondary"])
     down.remove(begun.id)
     await until(lambda: link.is_open)

@@ -54,7 +54,7 @@ from paired_servicebus.pairing.management.management_port import (
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
-from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
+from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings, Tier
 
 from .backlogs import queue_path
 from .conftest import World
@@ -412,6 +412,22 @@ async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_
     world.stack.push_async_callback(client.close)
     for tier, limit in ((ServiceTier.STANDARD, 256 * 1024), (ServiceTier.PREMIUM, 1024 * 1024)):
         assert SdkSenderLink(client, "q", tasks, assumed=NamespaceInfo(tier=tier).message_limit).limit() == limit
+
+
+@pytest.mark.parametrize(("parks", "limit"), [(True, 1024 * 1024), (False, 2048 * 1024)])
+async def test_a_link_of_the_sdk_parks_no_more_than_a_batch_holds(world: World, parks: bool, limit: int) -> None:
+    """A link of the SDK parks in batches only, of 1 MB at most."""
+    namespace, tasks = world.sandbox["secondary"].node.namespace, TaskOwner()
+    namespace.tier = Tier.PREMIUM
+    namespace.create_queue("large", QueueSettings(max_message_size_kb=2048))
+    await tasks.open()
+    client = world.client("secondary")
+    link = SdkSenderLink(client, "large", tasks, assumed=1024 * 1024, parks=parks)
+    await link.open(30.0)
+    assert link.limit() == limit
+    await link.close()
+    await client.close()
+    await tasks.close()
 
 
 async def test_topics_are_made_listed_with_their_note_and_deleted(admin: Any) -> None:

@@ -38,7 +38,7 @@ from paired_servicebus.pairing import (
 )
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.sending import backlog_links
+from paired_servicebus.pairing.sending import pairing_links
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 from servicebus_sandbox import Sandbox
 
@@ -98,7 +98,7 @@ async def test_a_client_that_can_open_no_backlog_link_is_refused_by_the_pairing_
 ) -> None:
     """Section 4.5: "Nothing may be sent before pairing completed; bad credentials, failed creation etc. are raised by
     the awaited pairing call itself." The clients have the SDK's own retries."""
-    monkeypatch.setattr(backlog_links, "SECOND_TRY_SECONDS", 0.1)
+    monkeypatch.setattr(pairing_links, "SECOND_TRY_SECONDS", 0.1)
     make, sentence = WRONG[what]
     client, began = make(world), time.monotonic()
     async with closing(client):
@@ -128,7 +128,7 @@ async def test_what_was_opened_is_closed_where_pairing_fails_and_the_clients_are
 async def test_a_queue_that_refuses_beside_one_that_does_not_is_an_alarm_until_it_is_healed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(pairing_links, "CHECK_SECONDS", 0.05)
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
     heal = world.fault("unauthorized", namespace="secondary", entity=queue_path(1))
     paired = await world.pair()
@@ -146,7 +146,7 @@ async def test_without_an_engine_the_log_has_the_beginning_and_the_end_of_an_ala
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Section 12: "the library's logger, readiness and the shipped alert rules render the table"."""
-    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(pairing_links, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(paired_client, "ALARM_SECONDS", 1)
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
     heal = world.fault("unauthorized", namespace="secondary", entity=queue_path(1))

@@ -34,7 +34,6 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing import (
     PairedNamespaceOptions,
     SendAvailabilityPairedNamespaceOptions,
-    degraded,
     opening,
     pair_namespaces,
     tls_context,
@@ -374,8 +373,8 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 @pytest.fixture
 def brief_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "START_SECONDS", 0.2)
-    monkeypatch.setattr(degraded, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(degraded, "TRY_SECONDS", 0.2)
+    monkeypatch.setattr(backlog_queues, "COMPLETION_SECONDS", 0.1)
+    monkeypatch.setattr(backlog_queues, "TRY_SECONDS", 0.2)
     monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.05)
 
 

@@ -359,7 +359,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pump's status is derived from messages moved, never from a task being alive."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.snapshot_views.STUCK_SECONDS", 0.3)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, **IMPATIENT)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     faults = world.sandbox["secondary"].node.faults

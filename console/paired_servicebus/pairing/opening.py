@@ -33,9 +33,9 @@ from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import Judge, judge
-from paired_servicebus.pairing.degraded import START_SECONDS, DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.backlog_queues import START_SECONDS, DegradedStart
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.management.primary_name import alias_remark, host_of, name_of, reported_name
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -43,7 +43,7 @@ from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, end_all
 from paired_servicebus.pairing.runtime.event_log import register_client
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.backlog_links import Standby
+from paired_servicebus.pairing.sending.pairing_links import Standby
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 
 FIRST_LINK_SECONDS: Final = 4.0

@@ -55,24 +55,22 @@ from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.operator.targets import PAUSED_HERE
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.amqp_client import Endpoint
-from paired_servicebus.pairing.degraded import DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.backlog_queues import QueueRecreator
+from paired_servicebus.pairing.management.backlog_queues import DegradedStart, QueueRecreator
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import snapshot_views
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures, PollWatchers
 from paired_servicebus.pairing.monitoring.inspection import Inspection
 from paired_servicebus.pairing.monitoring.message_looks import MessageLooks, Peeks
-from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport, UnmovedMessages
+from paired_servicebus.pairing.monitoring.snapshot_views import SyphonReport, UnmovedMessages
 from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts, PairedReceiver, without_pings
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
-from paired_servicebus.pairing.sending.backlog_links import Standby
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, GivenIds
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
-from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks, Standby
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
@@ -292,7 +290,7 @@ class ClientWatch:
             return None
         error = PairedClientError(
             f"the pairing of {self.primary.name} with {self.secondary.name} is faulted: a task of its own crashed "
-            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; see the log"
+            f"({type(failed).__name__}); both clients are closed. Pair them again; see the log"
         )
         error.__cause__ = failed
         return error
@@ -357,14 +355,7 @@ class PairedServiceBusClient(OperatorOrders):
         self._given_ids = GivenIds()
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
-        first = next(iter(queues.values()))
-        self._client_watch = ClientWatch(
-            WatchedClient(primary, primary_client, first),
-            WatchedClient(secondary.name, options.secondary_client, first),
-            steering.tasks,
-            grace=steering.policy.close_grace,
-            over=self._faulted,
-        )
+        self._client_watch = self._watched_clients()
         self._watch = asyncio.create_task(self._client_watch.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
         self.figures: Collector | None = None
@@ -376,6 +367,13 @@ class PairedServiceBusClient(OperatorOrders):
         self._notes_alarms = True
         """Whether the pairing reports its alarms itself; an engine around it does."""
         self._start()
+
+    def _watched_clients(self) -> ClientWatch:
+        path, policy = next(iter(self._queues.values())), self._steering.policy
+        primary = WatchedClient(self.primary_name, self._primary, path)
+        secondary = WatchedClient(self.secondary_name, self._options.secondary_client, path)
+        tasks = self._steering.tasks
+        return ClientWatch(primary, secondary, tasks, grace=policy.close_grace, over=self._faulted)
 
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks

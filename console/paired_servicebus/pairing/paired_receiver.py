@@ -26,12 +26,12 @@ from paired_servicebus.core.model.envelope import PING_CONTENT_TYPE
 from paired_servicebus.core.model.pairing_events import MessageReceived
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.envelope_codec import message_id_of
+from paired_servicebus.pairing.envelope_codec import broker_properties, message_id_of
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import is_ping, is_pings_session, text
 from servicebus_amqp.encoding.codec import NULL, decode
-from servicebus_amqp.encoding.message_sections import find_in_map, list_items, split
+from servicebus_amqp.encoding.message_sections import list_items, read_header, split
 
 if TYPE_CHECKING:
     _ReceiverNames = ServiceBusReceiver  # its other names are looked up on the wrapped receiver
@@ -42,10 +42,9 @@ else:
 SETTLING: Final = 60.0
 """Seconds that a settlement has at least, as one try of the SDK."""
 _SUBSCRIPTIONS: Final = "subscriptions"
-_SEQUENCE: Final = b"x-opt-sequence-number"
 _PING: Final = PING_CONTENT_TYPE.encode()
-_GROUP, _DELIVERIES = 10, 4
-"""Places in the lists of properties and header."""
+_GROUP: Final = 10
+"""Its place in the list of properties."""
 
 log = logging.getLogger(__name__)
 
@@ -97,19 +96,17 @@ class DeliveryReceipts:
     def _read(self, payload: bytes) -> MessageReceived | None:
         """Return the receipt of a message; None for a ping, or without an id. Raises for bytes that are no message."""
         sections = split(payload)
-        properties, annotations = sections.properties, sections.message_annotations
+        properties = sections.properties
         message_id = message_id_of(properties)
         if not message_id or properties is None or _PING in properties:
             return None
         group = list_items(properties, _GROUP + 1)[_GROUP]
-        found = find_in_map(annotations, (_SEQUENCE,)) if annotations is not None else []
-        count = list_items(sections.header, _DELIVERIES + 1)[_DELIVERIES] if sections.header is not None else NULL
         return self._event(
             self._steering.clock(),
             message_id,
             None if group == NULL else decode(group)[0],
-            int(decode(annotations, found[0][1])[0]) if annotations is not None and found else None,
-            None if count == NULL else int(decode(count)[0]),
+            broker_properties(payload).sequence_number or None,
+            read_header(sections.header).delivery_count,
         )
 
     def _event(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 from xml.etree.ElementTree import Element
@@ -405,25 +406,20 @@ async def read_entity(client: ServiceBusAdministrationClient, path: str, **optio
     return cast(Element, await client._get_entity_element(path, **options))
 
 
-async def list_entities(
-    client: ServiceBusAdministrationClient, kind: str, page: int, **options: Any
+def list_entities(
+    client: ServiceBusAdministrationClient, kind: str, page: int, *, topic: str = "", **options: Any
 ) -> AsyncIterator[Element]:
-    """Yield the XML of each page of a list: `list_entities` of the client's `_impl`. Raises AttributeError without it.
+    """Yield the XML of each page of a list: `list_entities`, or `list_subscriptions`, of the client's `_impl`.
 
     Args:
-        kind: "queues" or "topics".
+        kind: "queues" or "topics"; "subscriptions" are a topic's.
         page: the entities of a page, at most 100.
+
+    Raises AttributeError without them.
     """
-    async for feed in _pages(lambda skip: client._impl.list_entities(kind, skip=skip, top=page, **options), page):
-        yield feed
-
-
-async def list_subscriptions(
-    client: ServiceBusAdministrationClient, topic: str, page: int, **options: Any
-) -> AsyncIterator[Element]:
-    """Yield the XML of each page of a topic's subscriptions: `list_subscriptions` of the client's `_impl`."""
-    async for feed in _pages(lambda skip: client._impl.list_subscriptions(topic, skip=skip, top=page, **options), page):
-        yield feed
+    sdk: Any = client._impl
+    read = partial(sdk.list_subscriptions, topic) if topic else partial(sdk.list_entities, kind)
+    return _pages(lambda skip: read(skip=skip, top=page, **options), page)
 
 
 async def _pages(read: Callable[[int], Awaitable[Any]], page: int) -> AsyncIterator[Element]:

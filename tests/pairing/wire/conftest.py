@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender
+from paired_servicebus.pairing.amqp_client import Backoff, Endpoint, ReconnectingConnection, WireReceiver, WireSender
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -91,7 +91,7 @@ class World:
         return self.wire_to(Endpoint.of(self.client()), **options)
 
     def wire_to(self, endpoint: Endpoint, **options: Any) -> ReconnectingConnection:
-        wire = ReconnectingConnection(endpoint, draw=lambda: 0.9, **options)
+        wire = ReconnectingConnection(endpoint, backoff=Backoff(lambda: 0.9), **options)
         self.stack.push_async_callback(wire.close)
         return wire
 

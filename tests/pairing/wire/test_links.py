@@ -182,7 +182,7 @@ async def test_the_attach_of_another_client_is_passed_on_and_its_answer_kept(wor
     fields = AttachFields(name="its-own-name", source=session, passed_on={"properties": {Symbol("k"): 1}})
     receiver = await told.receiver(world.wire(), "carts", fields=fields)
     remote = receiver.link.remote
-    assert receiver.link_name == "its-own-name"
+    assert receiver.link.name == "its-own-name"
     assert remote is not None
     assert remote.source == session
     assert "com.microsoft:locked-until-utc" in (remote.properties or {})

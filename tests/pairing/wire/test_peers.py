@@ -21,7 +21,13 @@ from paired_servicebus.core.errors import (
     WireUnavailableError,
 )
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, failure_of, reconnecting
+from paired_servicebus.pairing.amqp_client import (
+    Backoff,
+    ReconnectingConnection,
+    WireReceiver,
+    failure_of,
+    reconnecting,
+)
 from paired_servicebus.pairing.amqp_client.endpoint import HIGH_WATER
 from paired_servicebus.pairing.amqp_client.reconnecting import DeferredState
 from servicebus_amqp import ACCEPTED, RELEASED, ConnectionSettings, Error, Modified, ReceiverLink, Rejected, SenderLink
@@ -48,7 +54,7 @@ async def script() -> AsyncIterator[Script]:
 @pytest.fixture
 async def wire(script: Script) -> AsyncIterator[ReconnectingConnection]:
     async with AsyncExitStack() as stack:
-        wire = ReconnectingConnection(script.endpoint, draw=lambda: 0.9)
+        wire = ReconnectingConnection(script.endpoint, backoff=Backoff(lambda: 0.9))
         stack.push_async_callback(wire.close)
         yield wire
 
@@ -603,15 +609,14 @@ async def test_an_answer_that_cannot_be_read_fails_what_was_asked_and_the_next_r
         await wire.close()
 
 
-async def test_a_request_says_its_type_its_time_and_the_link_it_concerns() -> None:
+async def test_a_request_says_its_type_and_its_time() -> None:
     async with listening() as script:
         wire = ReconnectingConnection(script.endpoint)
-        await wire.request("orders", "contoso:ask", {"a": 1}, timeout=5.0, link_name="the link")
+        await wire.request("orders", "contoso:ask", {"a": 1}, timeout=5.0)
         said = read_map(split(script.peer.requests[-1]).application_properties)
         assert said == {
             "operation": "contoso:ask",
             "type": "entity-mgmt",
             "com.microsoft:server-timeout": 5000,
-            "associated-link-name": "the link",
         }
         await wire.close()

@@ -146,11 +146,6 @@ class _WireLink:
     def is_up(self) -> bool:
         return self.failure is None and self._ended is None and self.link.is_attached
 
-    @property
-    def link_name(self) -> str:
-        """The name of the link in the namespace."""
-        return self.link.name
-
     def drop(self, error: WireError) -> None:
         """Detach immediately, without a wait, and call `on_lost` with `error`."""
         if self.failure is None and self._ended is None:

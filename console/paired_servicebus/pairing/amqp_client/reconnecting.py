@@ -42,10 +42,12 @@ HEALTHY: Final = 30.0
 class Backoff:
     """Pauses in seconds that double from `first` to `most`, each shortened by a random share up to a half.
 
-    draw: a number from 0 up to, not including, 1.
+    draw: returns a number from 0 up to, not including, 1.
     """
 
-    def __init__(self, draw: Callable[[], float], *, first: float = FIRST_PAUSE, most: float = MAX_PAUSE) -> None:
+    def __init__(
+        self, draw: Callable[[], float] = random.random, *, first: float = FIRST_PAUSE, most: float = MAX_PAUSE
+    ) -> None:
         self._draw = draw
         self._first = first
         self._most = most
@@ -78,7 +80,6 @@ class ReconnectingConnection:
     Args:
         endpoint: the namespace's address and our credential.
         name: the beginning of our container's name, for the namespace's diagnostics.
-        draw: randomness for pauses, from 0 up to 1.
         clock: seconds since 1970, for the expiry of tokens.
         idle_timeout: seconds within which the namespace must send something.
         backoff: pauses between tries; None: the usual ones.
@@ -96,7 +97,6 @@ class ReconnectingConnection:
         endpoint: Endpoint,
         *,
         name: str = "console",
-        draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
         idle_timeout: float = IDLE_TIMEOUT,
         backoff: Backoff | None = None,
@@ -110,7 +110,7 @@ class ReconnectingConnection:
         self._name = name
         self._clock = clock
         self._idle_timeout = idle_timeout
-        self._backoff = backoff or Backoff(draw)
+        self._backoff = backoff or Backoff()
         self._seconds = connecting
         self._is_shared = shared
         self._was_lost = False
@@ -200,12 +200,10 @@ class ReconnectingConnection:
         body: dict[str, Any],
         *,
         timeout: float = REQUESTING,
-        link_name: str | None = None,
     ) -> RequestReply:
         """Send a request to an entity's `$management`, such as `com.microsoft:peek-message`.
 
-        body: values of servicebus_amqp.encoding.amqp_types where Python's own types differ. link_name: of the receiver
-        concerned.
+        body: values of servicebus_amqp.encoding.amqp_types where Python's own types differ.
 
         Raises:
             WireRequestError: the answer is a failure.
@@ -216,8 +214,6 @@ class ReconnectingConnection:
             "type": "entity-mgmt",
             "com.microsoft:server-timeout": UInt(round(1000 * timeout)),
         }
-        if link_name is not None:
-            properties["associated-link-name"] = link_name
 
         async def ask(line: ClientConnection) -> RequestReply:
             await line.authorizer.authorize(path)

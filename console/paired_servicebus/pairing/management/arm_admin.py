@@ -43,9 +43,8 @@ class ArmAdmin:
 
     async def queues(self, prefix: str) -> list[port.QueueFacts]:
         """List all queues, page by page, since ARM knows no prefix."""
-        wanted = prefix.casefold()
-        listed = [_facts(one) async for one in self._client.queues.list_by_namespace(*self._where, **port.ONCE)]
-        return [one for one in listed if one.path.casefold().startswith(wanted)]
+        listed = self._client.queues.list_by_namespace(*self._where, **port.ONCE)
+        return [_facts(one) async for one in listed if _is_under(prefix, one)]
 
     async def create_queue(self, path: str, wanted: port.QueueWanted) -> None:
         """Implement `Management`; a queue that its owner creates in the same instant may get our settings.
@@ -58,20 +57,7 @@ class ArmAdmin:
             pass
         else:
             raise ResourceExistsError(f"the queue {path} exists already")
-        settings: dict[str, Any] = {
-            "maxSizeInMegabytes": wanted.max_size_mb,
-            "maxDeliveryCount": wanted.max_deliveries,
-            "defaultMessageTimeToLive": port.TIMESPAN_MAX if wanted.endless else None,
-            "autoDeleteOnIdle": port.TIMESPAN_MAX if wanted.endless else None,
-            "lockDuration": port.format_span(wanted.lock),
-            "deadLetteringOnMessageExpiration": wanted.dead_letters_expired,
-            "enableBatchedOperations": wanted.batched,
-            "requiresSession": wanted.sessions,
-            "requiresDuplicateDetection": wanted.duplicate_window is not None,
-            "duplicateDetectionHistoryTimeWindow": port.format_span(wanted.duplicate_window),
-            "userMetadata": wanted.metadata,
-        }
-        await self._put(path, {name: value for name, value in settings.items() if value})
+        await self._put(path, {_lowered(name): value for name, value in port.settings_of(wanted).items()})
         if wanted.key is not None:
             name, key = wanted.key
             queues: Any = self._client.queues  # its types lack plain dictionaries, which it accepts
@@ -92,11 +78,9 @@ class ArmAdmin:
         listed = self._client.queues.list_by_namespace(*self._where, **port.ONCE).by_page()
         async for page in port.limit_pages(listed, pages):
             async for one in page:
-                path = _path(one)
-                if path.casefold().startswith(prefix.casefold()):
-                    with suppress(*_UNREADABLE):  # read singly, where its failure is its own
-                        if _properties(one).count_details is not None:
-                            found[path.casefold()] = _depth(_properties(one))
+                with suppress(*_UNREADABLE):  # read singly, where its failure is its own
+                    if _is_under(prefix, one) and _properties(one).count_details is not None:
+                        found[_path(one).casefold()] = _depth(_properties(one))
         return found
 
     async def set_status(self, path: str, status: port.QueueStatus) -> None:
@@ -112,9 +96,8 @@ class ArmAdmin:
 
     async def topics(self, prefix: str) -> list[port.TopicFacts]:
         """List all topics, page by page, since ARM knows no prefix."""
-        wanted = prefix.casefold()
-        listed = [_topic_facts(one) async for one in self._client.topics.list_by_namespace(*self._where, **port.ONCE)]
-        return [one for one in listed if one.path.casefold().startswith(wanted)]
+        listed = self._client.topics.list_by_namespace(*self._where, **port.ONCE)
+        return [_topic_facts(one) async for one in listed if _is_under(prefix, one)]
 
     async def create_topic(self, path: str, *, metadata: str) -> None:
         """Implement `TopicManagement`; ARM overwrites an existing topic."""
@@ -201,8 +184,17 @@ def _arm_name(path: str) -> str:
     return path.replace("/", "~")
 
 
+def _lowered(name: str) -> str:
+    """Return a setting's name as ARM writes it."""
+    return name[0].lower() + name[1:]
+
+
 def _path(queue: SBQueue | SBTopic) -> str:
     return (queue.name or "").replace("~", "/")
+
+
+def _is_under(prefix: str, entity: SBQueue | SBTopic) -> bool:
+    return _path(entity).casefold().startswith(prefix.casefold())
 
 
 def _properties(queue: SBQueue) -> SBQueueProperties:

@@ -264,22 +264,12 @@ class AtomAdmin:
         return [queue_facts(one) async for one in self._listed("queues", prefix)]
 
     async def create_queue(self, path: str, wanted: port.QueueWanted) -> None:
-        endless = port.TIMESPAN_MAX if wanted.endless else None
-        settings: dict[str, str | Element | None] = {
-            "LockDuration": port.format_span(wanted.lock),
-            "MaxSizeInMegabytes": None if wanted.max_size_mb is None else str(wanted.max_size_mb),
-            "RequiresDuplicateDetection": None if wanted.duplicate_window is None else "true",
-            "RequiresSession": "true" if wanted.sessions else None,
-            "DefaultMessageTimeToLive": endless,
-            "DeadLetteringOnMessageExpiration": "true" if wanted.dead_letters_expired else None,
-            "DuplicateDetectionHistoryTimeWindow": port.format_span(wanted.duplicate_window),
-            "MaxDeliveryCount": None if wanted.max_deliveries is None else str(wanted.max_deliveries),
-            "EnableBatchedOperations": "true" if wanted.batched else None,
-            "AuthorizationRules": None if wanted.key is None else one_rule(*wanted.key, wanted.right),
-            "UserMetadata": wanted.metadata or None,
-            "AutoDeleteOnIdle": endless,
+        settings: dict[str, str | Element] = {
+            name: "true" if value is True else str(value) for name, value in port.settings_of(wanted).items()
         }
-        body = queue_body({name: value for name, value in settings.items() if value is not None})
+        if wanted.key is not None:
+            settings["AuthorizationRules"] = one_rule(*wanted.key, wanted.right)
+        body = queue_body(settings)
         await sdk_internals.write_entity(self._client, path, body, **port.ONCE)
 
     async def depth(self, path: str) -> port.Depth:
@@ -330,7 +320,9 @@ class AtomAdmin:
             return None
         if found.kind == "QueueDescription":
             return _keeping(path, found)
-        keeping = [_keeping(f"{path}/Subscriptions/{one.name}", one) async for one in self._subscriptions(path)]
+        keeping = [
+            _keeping(f"{path}/Subscriptions/{one.name}", one) async for one in self._listed("subscriptions", topic=path)
+        ]
         return next((one for one in keeping if one), None if None in keeping else "")
 
     async def namespace(self) -> NamespaceInfo:
@@ -347,17 +339,15 @@ class AtomAdmin:
             raise ResourceNotFoundError(f"there is no queue {path}")
         return found
 
-    async def _listed(self, kind: str, prefix: str, pages: int | None = None) -> AsyncIterator[Description]:
+    async def _listed(
+        self, kind: str, prefix: str = "", pages: int | None = None, *, topic: str = ""
+    ) -> AsyncIterator[Description]:
         """Yield the entities of a kind under a prefix, case aside. Raises ListTooLongError after `pages` pages."""
-        async for feed in port.limit_pages(sdk_internals.list_entities(self._client, kind, PAGE, **port.ONCE), pages):
+        feeds = sdk_internals.list_entities(self._client, kind, PAGE, topic=topic, **port.ONCE)
+        async for feed in port.limit_pages(feeds, pages):
             for one in read_feed(feed):
                 if one.name.casefold().startswith(prefix.casefold()):
                     yield one
-
-    async def _subscriptions(self, topic: str) -> AsyncIterator[Description]:
-        async for feed in sdk_internals.list_subscriptions(self._client, topic, PAGE, **port.ONCE):
-            for one in read_feed(feed):
-                yield one
 
 
 def _keeping(path: str, found: Description) -> str | None:

@@ -5,6 +5,9 @@ their probe succeeds.
 
 One list of the namespace's queues has the counts of all, at the least cost. They are read queue by queue if listing is
 refused, a queue is missing from the list, or the list takes more requests.
+
+A pairing may start without its secondary namespace. Until that answers, it assumes the queues that it would create, all
+out of the rotation: sends go to the primary as usual, and one that needs the backlog is refused immediately.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from azure.core.exceptions import AzureError
 
 from paired_servicebus.core.backlog.backlog_totals import NOTHING, QueueCounters
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
+from paired_servicebus.core.failover.effects import ProbeQueue
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
+from paired_servicebus.core.model.snapshot import Trouble, TroubleKind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -470,3 +475,83 @@ class CountReader:
             return await depth(self._admin, path)
         except (AzureError, OSError, TimeoutError) as error:
             return error
+
+
+START_SECONDS: Final = 4.0
+"""Seconds in which the secondary has to answer at the start."""
+COMPLETION_SECONDS: Final = 5.0
+"""Seconds between two tries to complete the pairing."""
+TRY_SECONDS: Final = 10.0
+"""Seconds for one try."""
+
+OnComplete = Callable[[BacklogQueues, NamespaceInfo], object]
+
+
+class DegradedStart:
+    """The background completion of one pairing.
+
+    Args:
+        admin: the secondary's management.
+        primary: the primary namespace's name.
+        host: the secondary's.
+        reason: why the secondary could not be paired at the start.
+    """
+
+    def __init__(self, steering: PairingRuntime, admin: Management, *, primary: str, host: str, reason: str) -> None:
+        self._steering = steering
+        self._admin = admin
+        self._primary = primary
+        self._host = host
+        self._reason = reason
+        self.found: Mapping[int, str] = {}
+        """The backlog queues that were found or created so far, by index."""
+        self._is_complete = False
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """The reason why the pairing is incomplete; None once it is complete."""
+        if self._is_complete:
+            return None
+        return Trouble(kind=TroubleKind.STARTED_DEGRADED, what=self._host, reason=self._reason)
+
+    def take_out(self) -> None:
+        """Remove every backlog queue from the rotation: a probe that succeeds returns it."""
+        steering, reason = self._steering, f"{self._host} was not paired at the start"
+        now, rotation = steering.clock(), steering.machine.rotation
+        for index in rotation.indices:
+            rotation.pull(index, at=now, reason=reason)
+            steering.announce(QueuePulled(at=now, queue=index, reason=reason))
+        steering.tell(Ticked(at=now))  # sets the timer for the probes
+        self._warn(f"the pairing started degraded: {self._reason}")
+
+    async def run(self, on_complete: OnComplete) -> None:
+        """Try until every backlog queue exists."""
+        policy = self._steering.policy
+        while True:
+            await asyncio.sleep(COMPLETION_SECONDS)
+            try:
+                found = await ensure(
+                    self._admin, self._primary, policy.backlog_queue_count, patience=TRY_SECONDS, host=self._host
+                )
+            except Exception as error:  # noqa: BLE001 - the alarm shows any error, and the next try follows
+                self._reason = str(error)
+                continue
+            self.found = found.paths
+            if len(found.paths) == policy.backlog_queue_count:
+                break
+            self._reason = found.warnings[-1]
+        self._is_complete = True
+        on_complete(found, await told(self._admin))
+        self._warn("the secondary answers: the pairing is complete")
+        await self._probe()
+
+    async def _probe(self) -> None:
+        """Probe the removed queues now, before their next regular probe."""
+        steering = self._steering
+        pulled = [place.index for place in steering.machine.rotation.places if place.pulled]
+        if steering.effect_handler is not None:
+            await asyncio.gather(*(steering.effect_handler.probe(ProbeQueue(index)) for index in pulled))
+
+    def _warn(self, text: str) -> None:
+        log.warning("%s", text)
+        self._steering.warn("secondary", text)

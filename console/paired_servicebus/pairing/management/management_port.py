@@ -204,6 +204,25 @@ async def limit_pages(pages: AsyncIterator[T], most: int | None) -> AsyncIterato
         yield page
 
 
+def settings_of(wanted: QueueWanted) -> dict[str, Any]:
+    """Return the settings to be written, by the service's names; the others are the namespace's choice."""
+    span = TIMESPAN_MAX if wanted.endless else None
+    settings = {
+        "LockDuration": format_span(wanted.lock),
+        "MaxSizeInMegabytes": wanted.max_size_mb,
+        "RequiresDuplicateDetection": wanted.duplicate_window is not None,
+        "RequiresSession": wanted.sessions,
+        "DefaultMessageTimeToLive": span,
+        "DeadLetteringOnMessageExpiration": wanted.dead_letters_expired,
+        "DuplicateDetectionHistoryTimeWindow": format_span(wanted.duplicate_window),
+        "MaxDeliveryCount": wanted.max_deliveries,
+        "EnableBatchedOperations": wanted.batched,
+        "UserMetadata": wanted.metadata,
+        "AutoDeleteOnIdle": span,
+    }
+    return {name: value for name, value in settings.items() if value}
+
+
 def format_span(span: timedelta | None) -> str | None:
     """Format a duration as the service reads it."""
     return None if span is None else str(isodate.duration_isoformat(span))

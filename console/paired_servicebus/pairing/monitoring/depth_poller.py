@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from paired_servicebus.core.backlog.backlog_totals import (
     NOTHING,
@@ -31,7 +31,7 @@ from paired_servicebus.core.model.snapshot import ParkedView
 from paired_servicebus.pairing.management.backlog_queues import CountReader, DepthSample
 from paired_servicebus.pairing.management.management_port import Depth, Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.pump_worker import Worker
+from paired_servicebus.pairing.syphon.pump_worker import Pump
 
 MIN_READ_SECONDS: Final = 2.0
 """Minimum seconds between two readings; a younger one answers a request."""
@@ -257,7 +257,7 @@ class ParkedFigures:
         self._drained = DrainRate()
         self._steering = steering
         self._poller = poller
-        self.pumps: Mapping[int, Worker] = {}
+        self.pumps: Mapping[int, Pump[Any]] = {}
         """By queue; empty if this engine runs no syphon."""
         self.is_held_up: Callable[[], bool] = lambda: any(one.diverting for one in steering.machine.entities())
         """Returns whether messages wait for an unavailable destination; with a syphon, its report knows."""

@@ -54,7 +54,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
 from servicebus_amqp.encoding.amqp_types import Described, Timestamp
 from servicebus_amqp.encoding.codec import NULL, decode
-from servicebus_amqp.encoding.message_sections import DATA, VALUE, Sections, list_items, map_values, split
+from servicebus_amqp.encoding.message_sections import DATA, VALUE, Sections, list_items, map_values, read_header, split
 
 LONGEST_NAME: Final = 260
 """Characters of a path, which is as long as an entity's may be."""
@@ -66,7 +66,6 @@ OURS: Final = "Undeliverable"
 """The reason of the pumps' dead letters; their description has the cause."""
 _REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 _STATES: Final = {1: "deferred", 2: "scheduled"}
-_DELIVERY_COUNT: Final = 4
 _NAMES: Final = (
     "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
     "expires", "created", "session", "group-sequence", "reply-to-group-id",
@@ -199,13 +198,9 @@ def _dead_letter(data: bytes) -> str:
 
 def _deliveries(data: bytes) -> int | None:
     try:
-        header = split(data).header
-        if header is None:
-            return 0
-        value = decode(list_items(header, _DELIVERY_COUNT + 1)[_DELIVERY_COUNT])[0]
+        return read_header(split(data).header).delivery_count or 0
     except Exception:  # noqa: BLE001 - as above
         return None
-    return 0 if value is None else int(value) if isinstance(value, int) else None
 
 
 # -- the body --------------------------------------------------------------------------------------------------------
@@ -326,7 +321,7 @@ class MessageLooks:
 
     def _connection(self) -> ReconnectingConnection:
         if self._wire is None:
-            self._wire = ReconnectingConnection(Endpoint.of(self._client), name="messages", draw=self._steering.draw)
+            self._wire = ReconnectingConnection(Endpoint.of(self._client), name="messages")
         return self._wire
 
     def _close_when_idle(self) -> None:
@@ -429,9 +424,8 @@ class Peeks:
     ) -> None:
         self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
         self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
-        self._dead_tried: dict[int, tuple[float, int | None]] = {}
-        """The loop's time of the last look at a queue's dead letters, and their number; None: it failed."""
-        self._oldest_tried: dict[int, float] = {}
+        self._tried: dict[tuple[int, MessageKind], tuple[float, int | None]] = {}
+        """The loop's time of the last look at a part of a queue, and the messages in it; None: it failed."""
         self._steering = steering
         self._messages = messages
         self._queues = queues
@@ -454,40 +448,41 @@ class Peeks:
             await self._look_at_dead(index, sample.depth.dead_lettered)
             await self._look_at_oldest(index, sample.depth.messages)
 
+    def _is_due(self, index: int, kind: MessageKind, count: int | None) -> bool:
+        """Begin a look at a part of a queue, if it is time for one. count: the messages in it, where these matter."""
+        now = asyncio.get_running_loop().time()
+        tried, before = self._tried.get((index, kind), (now - MIN_LOOK_SECONDS, None))
+        is_unchanged = before is not None and before == count
+        if now < tried + (UNCHANGED_SECONDS if is_unchanged else MIN_LOOK_SECONDS):
+            return False
+        self._tried[index, kind] = now, None
+        return True
+
     async def _look_at_dead(self, index: int, count: int) -> None:
         if not count:
             self.dead[index] = DeadLettersView()
-            return
-        now = asyncio.get_running_loop().time()
-        tried, before = self._dead_tried.get(index, (now - MIN_LOOK_SECONDS, None))
-        if now < tried + (UNCHANGED_SECONDS if before == count else MIN_LOOK_SECONDS):
-            return
-        self._dead_tried[index] = now, None
-        try:
-            page = await self._messages.page(self._queues[index], MessageKind.DEAD, count=min(count, MAX_PEEKED))
-        except (MessagesUnknownError, WireUnavailableError) as error:
-            self.dead[index] = replace(self.dead[index], trouble=str(error))
-            return
-        reasons = [row.reason or NO_REASON for row in page.rows]
-        self._dead_tried[index] = now, count
-        self.dead[index] = DeadLettersView(
-            read_at=self._steering.clock(), looked_at=len(reasons), reasons=most_frequent(reasons)
-        )
+        elif self._is_due(index, MessageKind.DEAD, count):
+            try:
+                page = await self._messages.page(self._queues[index], MessageKind.DEAD, count=min(count, MAX_PEEKED))
+            except (MessagesUnknownError, WireUnavailableError) as error:
+                self.dead[index] = replace(self.dead[index], trouble=str(error))
+                return
+            reasons = [row.reason or NO_REASON for row in page.rows]
+            self._tried[index, MessageKind.DEAD] = self._tried[index, MessageKind.DEAD][0], count
+            self.dead[index] = DeadLettersView(
+                read_at=self._steering.clock(), looked_at=len(reasons), reasons=most_frequent(reasons)
+            )
 
     async def _look_at_oldest(self, index: int, count: int) -> None:
         if not count:
             self.oldest[index] = OldestView()
-            return
-        now = asyncio.get_running_loop().time()
-        if now < self._oldest_tried.get(index, now - MIN_LOOK_SECONDS) + MIN_LOOK_SECONDS:
-            return
-        self._oldest_tried[index] = now
-        try:
-            at = await self._messages.oldest(self._queues[index])
-        except (MessagesUnknownError, WireUnavailableError) as error:
-            self.oldest[index] = replace(self.oldest[index], trouble=str(error))
-        else:
-            self.oldest[index] = OldestView(read_at=self._steering.clock(), enqueued_at=at)
+        elif self._is_due(index, MessageKind.ACTIVE, None):
+            try:
+                at = await self._messages.oldest(self._queues[index])
+            except (MessagesUnknownError, WireUnavailableError) as error:
+                self.oldest[index] = replace(self.oldest[index], trouble=str(error))
+            else:
+                self.oldest[index] = OldestView(read_at=self._steering.clock(), enqueued_at=at)
 
 
 def most_frequent(reasons: list[str]) -> tuple[tuple[str, int], ...]:

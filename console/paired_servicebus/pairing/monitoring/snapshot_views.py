@@ -1,4 +1,9 @@
-"""The state of a pairing as the core's frozen values, for the engine's snapshot."""
+"""The state of a pairing as the core's frozen values, for the engine's snapshot.
+
+`SyphonReport` has this engine's evidence about its syphon, for paired_servicebus.core.backlog.syphon_status_rules.
+Parked messages that no known syphon moves are a warning, and an alarm when their number stalls. Known syphons are this
+engine's and those of the same user's engines on this machine (SPEC.md section 4.6).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,19 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.accounting.billing import Meter
-from paired_servicebus.core.backlog.depth_readings import DepthGrowth, growth, reading_now
+from paired_servicebus.core.backlog.depth_readings import DepthGrowth, PollReason, QueueUsage, growth, reading_now
+from paired_servicebus.core.backlog.syphon_status_rules import (
+    StallDetector,
+    Standstill,
+    SyphonEvidence,
+    UnavailableDestinations,
+    are_healthy,
+    judge,
+)
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.pairing_events import SyphonPaused
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
     BilledView,
@@ -24,14 +38,222 @@ from paired_servicebus.core.model.snapshot import (
     Trouble,
     TroubleKind,
 )
-from paired_servicebus.core.operator.targets import held_back, unseen
+from paired_servicebus.core.operator.targets import STILL_MOVED, held_back, unseen
 from paired_servicebus.core.operator.why_line import why
+from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS, Circuit
+from paired_servicebus.core.text.number_format import format_indices
+from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.message_looks import Peeks
+from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
+from paired_servicebus.pairing.syphon.pump_worker import RECENT
 from paired_servicebus.pairing.syphon.syphon import Syphon
+
+STUCK_SECONDS: Final = 30.0
+"""Seconds of a pump's failure, or of unexplained messages, after which the syphon counts as stuck."""
+
+
+class SyphonReport:
+    """The syphon's status by its moved messages; updated once a second."""
+
+    def __init__(self, steering: PairingRuntime, poller: DepthPoller, figures: ParkedFigures) -> None:
+        self._steering = steering
+        self._poller = poller
+        self._figures = figures
+        self._pumps = figures.pumps
+        figures.is_held_up = lambda: self.is_held_up
+        self._standstill = Standstill()
+        self._unexplained: dict[int, int] = {}
+        """Unexplained messages by queue, where there are any."""
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether messages are known to wait for a destination or an operator."""
+        return bool(self._away()) or bool(self._paused_queues())
+
+    def follow(self) -> None:
+        """Compare moved and waiting messages; after the figures were updated."""
+        unexplained = {index: self._unexplained_in(index) for index in self._pumps}
+        self._unexplained = {index: messages for index, messages in unexplained.items() if messages}
+        view = self._figures.view
+        is_empty = view is not None and not view.messages and view.known == view.queues
+        self._standstill.look(
+            self._steering.clock(),
+            unexplained=sum(unexplained.values()),
+            empty_at=(view.read_at or 0.0) if view is not None and is_empty else 0.0,
+            read_at=self._read_at(self._unexplained),
+            moved_at=max(self._last_moved(), self._others_at()),
+            away=bool(self._away()),
+        )
+
+    def status(self, moves_now: bool, usage: QueueUsage, syphons: Collection[str]) -> tuple[SyphonStatus, str]:
+        """Judge the evidence.
+
+        Args:
+            moves_now: whether messages were moved in the last second.
+            usage, syphons: of other engines.
+        """
+        now, last, away = self._steering.clock(), self._last_moved(), self._away()
+        view, pauses = self._figures.view, self._steering.machine.pauses
+        is_proven = self._standstill.is_proven(STUCK_SECONDS + self._steering.policy.send_timeout)
+        return judge(
+            SyphonEvidence(
+                paused=_paused(pauses.whole) if pauses.whole is not None else "",
+                failing=self._failing(now),
+                moves_now=moves_now,
+                moved_lately=now - last <= RECENT,
+                pace=self._steering.machine.pace.why(now),
+                parked=view.messages if view is not None else None,
+                is_whole=view is not None and view.known == view.queues,
+                away=away,
+                paused_queues=self._paused_queues(),
+                lies_still=sum(self._unexplained.values()) if is_proven else 0,
+                takes=last > away.since + self._steering.policy.send_timeout,
+                others=bool(usage.moved or syphons or self._others_at()),
+                others_busy=bool(self._unexplained.keys() & usage.busy),
+                last_moved_at=last,
+            )
+        )
+
+    def _failing(self, now: float) -> str:
+        for pump in self._pumps.values():
+            since = pump.progress.failing_since
+            if since is not None and now - since >= STUCK_SECONDS:
+                return f"backlog queue {pump.index}: {pump.progress.text}"
+        return ""
+
+    def _read_at(self, queues: Collection[int]) -> float | None:
+        """Return the oldest reading of these queues; None: one has no reading."""
+        reads = [self._poller.found[index] for index in queues]
+        return None if None in reads else min((one.read_at for one in reads if one is not None), default=None)
+
+    def _unexplained_in(self, index: int) -> int:
+        if not self._steering.machine.may_pump(index):
+            return 0
+        sample = self._poller.found[index]
+        later = sample.depth.scheduled or 0 if sample is not None else 0
+        messages = self._figures.queues[index].messages
+        return max(0, messages - self._pumps[index].progress.set_aside - later)
+
+    def _last_moved(self) -> float:
+        return max((pump.progress.last_moved_at or 0.0 for pump in self._pumps.values()), default=0.0)
+
+    def _others_at(self) -> float:
+        return max((figure.others_at or 0.0 for figure in self._figures.queues.values()), default=0.0)
+
+    def _paused_queues(self) -> str:
+        paused = [index for index in sorted(self._steering.machine.pauses.queues) if self._figures.parked(index)]
+        return f"backlog {'queue' if len(paused) == 1 else 'queues'} {format_indices(paused)}" if paused else ""
+
+    # -- destinations -------------------------------------------------------------------------------------------------
+
+    def _away(self) -> UnavailableDestinations:
+        machine = self._steering.machine
+        diverting = [entity for entity in machine.entities() if entity.diverting]
+        paused, circuits = machine.pauses.destinations, self._circuits()
+        since = [circuit.since for circuit in circuits] + [entity.left_primary_at or 0.0 for entity in diverting]
+        return UnavailableDestinations(
+            outage=tuple(entity.path for entity in diverting if entity.state is State.FAILED_OVER),
+            refused=tuple((circuit.path, circuit.reason) for circuit in circuits),
+            forced=tuple(entity.path for entity in diverting if entity.state is State.FORCED),
+            paused=tuple(paused.values()),
+            since=max(since, default=0.0),
+        )
+
+    def _circuits(self) -> list[Circuit]:
+        """Return the open circuits of destinations without another reason, if their last answer is still current."""
+        machine = self._steering.machine
+        circuits = machine.destinations.circuits()
+        if not circuits:
+            return []  # the usual case, before a scan of many entities
+        entities = {entity.path.casefold(): entity for entity in machine.entities()}
+        keys = [(circuit, circuit.path.casefold()) for circuit in circuits]
+        paused = machine.pauses.destinations
+        return [one for one, key in keys if key not in paused and self._speaks(one, entities.get(key))]
+
+    def _speaks(self, circuit: Circuit, entity: Entity | None) -> bool:
+        """Return whether a destination's last answer is still current.
+
+        It is not if it is older than all parked messages, or if the entity is healthy since and no message is left to
+        try it with.
+        """
+        if entity is not None and entity.diverting:
+            return False  # listed as an outage or an order
+        if circuit.failed_at < self._standstill.empty_at:
+            return False
+        healthy = entity is not None and entity.state is State.HEALTHY
+        return not healthy or self._steering.clock() < circuit.retry_at + MAX_BACKOFF_SECONDS
+
+
+def _paused(order: SyphonPaused) -> str:
+    why = f' "{order.why}"' if order.why else ""
+    return f"paused here by {order.by} {clock(order.at)}{why}: {STILL_MOVED}"
+
+
+class UnmovedMessages:
+    """The messages in queues without a known syphon.
+
+    Args:
+        has_syphon: whether this engine runs one, which moves messages out of all queues in use.
+    """
+
+    def __init__(
+        self, steering: PairingRuntime, poller: DepthPoller, unused: UnusedQueues, *, has_syphon: bool
+    ) -> None:
+        self.syphons: tuple[str, ...] = ()
+        """The other engines known to run a syphon for the same namespaces."""
+        self._steering = steering
+        self._poller = poller
+        self._unused = unused
+        self._has_syphon = has_syphon
+        self._stalled = StallDetector()
+
+    def reasons(self, *, aside: int) -> frozenset[PollReason]:
+        """Return the rules' reasons for reading the depths. `aside`: messages that a syphon here holds."""
+        found, queues = self._poller.reasons(aside=aside), self._queues()
+        if self._has_syphon:
+            return found | {PollReason.SYPHON}
+        unmoved = queues and (self._parked(queues)[0] or self._poller.parked_since)
+        return found | {PollReason.UNMOVED} if unmoved else found
+
+    def follow(self) -> None:
+        """Compare the newest reading with the one before."""
+        messages, read_at = self._parked(self._queues())
+        healthy = are_healthy(self._steering.machine.entities())
+        self._stalled.read(messages, at=read_at, healthy=healthy)
+
+    def troubles(self) -> Iterator[Trouble]:
+        """Yield a stalled backlog, and parked messages of which no syphon is known."""
+        stalled = self._stalled.trouble
+        if stalled is not None:
+            yield stalled
+        queues = self._queues()
+        messages, _ = self._parked(queues)
+        if not messages:
+            return
+        said = "1 message is" if messages == 1 else f"{messages} messages are"
+        where, end = "", f"{said} parked, and no syphon is known here; one of another host or user may run"
+        if len(queues) < len(self._poller.found):
+            where = f"backlog queues {format_indices(queues)}"
+            end = f"{said} parked there; set the same backlog_queue_count where the syphon runs"
+        yield Trouble(kind=TroubleKind.SYPHON_UNKNOWN, what=where, reason=end)
+
+    def _queues(self) -> frozenset[int]:
+        if self._has_syphon:
+            return frozenset()
+        queues, moved = frozenset(self._poller.found), self._unused.usage.moved
+        if not self.syphons:
+            return queues
+        return queues - moved if moved else frozenset()
+
+    def _parked(self, queues: Collection[int]) -> tuple[int, float]:
+        """Return the messages in these queues when last read, and the time of the oldest reading."""
+        read = [one for index, one in self._poller.found.items() if one is not None and index in queues]
+        return sum(one.depth.messages for one in read), min((one.read_at for one in read), default=0.0)
+
 
 MAX_REASONS: Final = 5
 """Reasons for dead-lettering in a snapshot, for each queue."""

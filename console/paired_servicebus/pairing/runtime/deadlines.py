@@ -160,43 +160,42 @@ log = logging.getLogger(__name__)
 
 
 class TaskOwner:
-    """A task group with the lifetime of its pairing.
+    """The tasks with the lifetime of their pairing.
 
-    A task that ends with an error ends the group. `failed` then has the error, which the pairing reports (SPEC.md
-    section 9: "a task of ours that owned it crashed").
+    A task that ends with an error ends all. `failed` then has the error, which the pairing reports (SPEC.md section 9:
+    "a task of ours that owned it crashed").
     """
 
     def __init__(self) -> None:
-        self._group: asyncio.TaskGroup | None = None
         self._started: set[asyncio.Task[Any]] = set()
-        self._runner: asyncio.Task[None] | None = None
-        self._end = asyncio.Event()
+        self._is_ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.failed: BaseExceptionGroup[BaseException] | None = None
+        self.failed: BaseException | None = None
 
     async def open(self) -> None:
         """Prepare to start tasks, in the running loop only."""
         self._loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        self._runner = asyncio.create_task(self._run(ready), name="the pairing's tasks")
-        await ready.wait()
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
-        """Run `work` until it ends or the group does; return None if the group is ending already.
+        """Run `work` until it ends or all tasks do; return None if they are ending already.
 
         It runs in a context of its own: a task serves all callers, and is part of no caller's trace.
         """
-        if self._group is not None and not self._end.is_set():
-            try:
-                task = self._group.create_task(work, name=name, context=Context())
-            except RuntimeError:  # a task has failed, and the group accepts no more
-                pass
-            else:
-                self._started.add(task)
-                task.add_done_callback(self._started.discard)
-                return task
-        work.close()
-        return None
+        if self._loop is None or self._is_ending:
+            work.close()
+            return None
+        task = self._loop.create_task(work, name=name, context=Context())
+        self._started.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._started.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self.failed, self._is_ending = self.failed or failure, True
+            for other in self._started:
+                other.cancel()
 
     def refuse_elsewhere(self) -> None:
         """Raise ForeignLoopError in another event loop than that of the tasks; outside of any loop, return."""
@@ -214,32 +213,9 @@ class TaskOwner:
 
     async def close(self) -> None:
         """End the running tasks within ENDING_SECONDS seconds; a task that does not end is abandoned and logged."""
-        self._end.set()
+        self._is_ending = True
         if not await end_all(tuple(self._started), ENDING_SECONDS):
             log.warning("these tasks do not end: %s", ", ".join(sorted(task.get_name() for task in self._started)))
-        if self._runner is not None:
-            done, _ = await asyncio.wait([self._runner], timeout=CANCEL_SECONDS if self._started else ENDING_SECONDS)
-            for runner in done:
-                runner.exception()  # mark it as retrieved: `failed` has it
-
-    async def _run(self, ready: asyncio.Event) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                ready.set()
-                await self._end.wait()
-                raise _Ended
-        except* _Ended:
-            pass
-        except* Exception as failures:
-            self.failed = failures
-            raise
-        finally:
-            self._group = None
-
-
-class _Ended(Exception):
-    """The exception that ends the group cleanly: a task group cancels its tasks when its body raises."""
 
 
 class InFlight:

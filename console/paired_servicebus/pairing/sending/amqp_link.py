@@ -80,14 +80,10 @@ class ConnectionCutError(ServiceBusConnectionError):
     """The shared connection ended during a send: the messages are in doubt, and their queue is not the cause."""
 
 
-def connection_for(
-    endpoint: Endpoint, draw: Callable[[], float], *, seconds: float, name: str = "standby"
-) -> ReconnectingConnection:
+def connection_for(endpoint: Endpoint, *, seconds: float, name: str = "standby") -> ReconnectingConnection:
     """Return the connection of all links to one namespace. seconds: for one try to connect. name: for the namespace."""
-    backoff = Backoff(draw, first=FIRST_PAUSE, most=MAX_PAUSE)
-    return ReconnectingConnection(
-        endpoint, name=name, draw=draw, backoff=backoff, connecting=seconds + GRACE, shared=True
-    )
+    backoff = Backoff(first=FIRST_PAUSE, most=MAX_PAUSE)
+    return ReconnectingConnection(endpoint, name=name, backoff=backoff, connecting=seconds + GRACE, shared=True)
 
 
 def sdk_error(error: WireError) -> ServiceBusError:
@@ -215,7 +211,7 @@ class AmqpLink:
         """Attach anew, and use that afterwards; a failure keeps the present attachment. Raises as `open`."""
         await self._attached(timeout, anew=True)
 
-    async def send(self, data: bytes, message_format: int, timeout: float) -> None:
+    async def send_bytes(self, data: bytes, message_format: int, timeout: float) -> None:
         """Send one encoded message, or a batch, within `timeout` seconds; on return it is accepted.
 
         Raises:
@@ -247,7 +243,7 @@ class AmqpLink:
             raise self.error_of(failure)
 
     def put(self, data: bytes, message_format: int, timeout: float, on_end: OnEnd, *, began: float) -> bool:
-        """Send as `send`, without a wait; return False, with nothing done, if the link is not ready for it.
+        """Send as `send_bytes`, without a wait; return False, with nothing done, if the link is not ready for it.
 
         on_end: called once, later. began: the loop's present time.
         """
@@ -260,7 +256,7 @@ class AmqpLink:
         return True
 
     def error_of(self, failure: WireError) -> Exception:
-        """Return the error that `send` raises for this end of a send."""
+        """Return the error that `send_bytes` raises for this end of a send."""
         if self._closed:
             return self._closed_error(in_doubt=True)
         if not isinstance(failure, WireConnectionError):
@@ -347,7 +343,7 @@ def _resolve(outcome: asyncio.Future[WireError | None], failure: WireError | Non
         outcome.set_result(failure)
 
 
-class BacklogLink:
+class BacklogLink(AmqpLink):
     """A link to a backlog queue, with the names of `SdkSenderLink`.
 
     Args:
@@ -365,17 +361,11 @@ class BacklogLink:
         pauses: Sequence[float] = (),
         assumed: int = STANDARD_LIMIT,
     ) -> None:
-        self.path = path
+        super().__init__(wire, path)
         self.host = wire.endpoint.namespace
-        self._link = AmqpLink(wire, path)
         self._pauses = pauses
         self._assumed = assumed
         self._used_at = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is attached, as far as is known here."""
-        return self._link.is_open
 
     @property
     def idle_for(self) -> float:
@@ -384,12 +374,12 @@ class BacklogLink:
 
     def limit(self) -> int:
         """Return the bytes of the largest message: the link's limit, or the assumed one while it is detached."""
-        limits = self._link.limits
+        limits = self.limits
         return limits[0] if limits is not None and self.is_open else self._assumed
 
     def batch(self, limit: int | None = None) -> EncodedBatch:
         """Return an empty batch. limit: bytes; None: the queue's, as its latest attach reported."""
-        limits = self._link.limits
+        limits = self.limits
         return EncodedBatch(limit or (STANDARD_LIMIT if limits is None else limits[1]))
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
@@ -401,7 +391,7 @@ class BacklogLink:
 
         Raises: ServiceBusError, PairingClosedError.
         """
-        await self._retry(self._link.renew, timeout, self._pauses if retry else ())
+        await self._retry(super().renew, timeout, self._pauses if retry else ())
 
     async def send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
@@ -414,13 +404,9 @@ class BacklogLink:
         """
         await self._retry(partial(self._send, messages), timeout, self._pauses)
 
-    def cut(self) -> None:
-        """End the sends under way, which raise; later ones raise too."""
-        self._link.cut()
-
     async def close(self) -> None:
         """End it; its connection's end detaches it."""
-        self._link.cut()
+        self.cut()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -445,9 +431,9 @@ class BacklogLink:
     async def _send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout
-        await self._link.open(timeout)
+        await self.open(timeout)
         data, message_format = self._encode(messages)
-        await self._link.send(data, message_format, ends - loop.time())
+        await self.send_bytes(data, message_format, ends - loop.time())
 
     def _encode(self, messages: Sequence[Carried] | ServiceBusMessageBatch) -> tuple[bytes, int]:
         """Return the bytes and their format."""

@@ -25,7 +25,7 @@ from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, read_message, unreadable
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendCall, SendDriver, check_timeout
 from servicebus_amqp.encoding.amqp_types import Array
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, split, unbatch, with_message_id, write_data
@@ -261,7 +261,7 @@ class EncodedSender(SendDriver[EncodedMessage]):
         Raises:
             WireError: the primary did not accept it within `timeout` seconds.
         """
-        await self._link.send(data, 0, timeout)
+        await self._link.send_bytes(data, 0, timeout)
         self._steering.meter.sends += 1
 
     # -- inside -----------------------------------------------------------------------------------------------
@@ -307,11 +307,11 @@ class EncodedSender(SendDriver[EncodedMessage]):
         elif isinstance(whole, EncodedPayload):
             limits = self._link.limits
             fits = limits is None or len(whole.data) <= limits[0]
-            await self._link.send(whole.data if fits else whole.as_sent, whole.message_format, timeout)
+            await self._link.send_bytes(whole.data if fits else whole.as_sent, whole.message_format, timeout)
             self._report(left)
         else:  # the backlog has taken some of its messages
             while left:
-                await self._link.send(left[0].data, 0, timeout)
+                await self._link.send_bytes(left[0].data, 0, timeout)
                 self._report(left[:1])
                 del left[0]
 

@@ -21,7 +21,7 @@ from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
-from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
     SMALL_BODY_BYTES,
     EncodedBatch,
@@ -270,10 +270,8 @@ class PairedSender(SendDriver[Sendable]):
             self._accepted(PRIMARY, left)
         self._count_too_large(left, whole)
 
-    def _count_too_large(
-        self, accepted: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int | None = None
-    ) -> None:
-        lost = too_large(accepted, whole, self.entity_name, self._room, bodies=bodies)
+    def _count_too_large(self, accepted: Sequence[Sendable], whole: ServiceBusMessageBatch | None) -> None:
+        lost = too_large(accepted, whole, self.entity_name, self._room)
         if lost:
             self._steering.tally(self.entity_name).too_large += lost
 
@@ -302,4 +300,4 @@ class PairedSender(SendDriver[Sendable]):
         if not self._count_straight(count, bodies):
             self._accepted(PRIMARY, messages)
         if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
-            self._count_too_large(messages, whole, bodies)
+            self._count_too_large(messages, whole)

@@ -6,8 +6,7 @@ become strings again, so that ids compare equal. Types of properties that the SD
 
 At the end are batches with a single encoding, and the count of messages that would not survive a failover (SPEC.md
 section 7.4): the primary accepts them, but with the envelope's four properties they are too large for a backlog queue.
-That runs on every healthy send, so it is cheap. A batch's size is known; a message's is estimated from its body and
-properties. Only messages near the limit are encoded.
+That runs on every healthy send, so only messages with large bodies are encoded for it.
 """
 
 from __future__ import annotations
@@ -43,18 +42,10 @@ _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
 STANDARD_LIMIT: Final = 256 * 1024
-NEAR_LIMIT: Final = 0.9
-"""The share of the limit from which a message is encoded for its exact size."""
-_SAFE_BYTES: Final = int(NEAR_LIMIT * STANDARD_LIMIT)
-"""Bytes that every tier accepts."""
+_SAFE_BYTES: Final = 9 * STANDARD_LIMIT // 10
+"""Bytes of a batch whose messages every tier accepts in an envelope."""
 SMALL_BODY_BYTES: Final = 64 * 1024
 """Bytes of a body that is far from any limit."""
-_FRAME_BYTES: Final = 1024
-"""Usual maximum of the bytes of header, properties and annotations."""
-_SCALAR_BYTES: Final = 16
-_NAME_BYTES: Final = 7
-"""Maximum of the bytes that encoding adds to a name or text."""
-_LENGTHY: Final = (str, bytes)
 
 T = TypeVar("T")
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
@@ -395,12 +386,7 @@ def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
 
 
 def too_large(
-    messages: Sequence[Sendable],
-    batch: ServiceBusMessageBatch | None,
-    path: str,
-    limit: Callable[[], int],
-    *,
-    bodies: int | None = None,
+    messages: Sequence[Sendable], batch: ServiceBusMessageBatch | None, path: str, limit: Callable[[], int]
 ) -> int:
     """Return the number of messages that would not fit into a backlog queue.
 
@@ -408,45 +394,16 @@ def too_large(
         batch: the batch of these messages; None: they were sent singly.
         path: their entity's, for the envelope.
         limit: returns the bytes of the largest message that the backlog accepts; called for large messages only.
-        bodies: bytes of their bodies (`body_bytes`); None: not counted yet.
     """
     if batch is not None and batch.size_in_bytes <= _SAFE_BYTES:
         return 0
-    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL_BODY_BYTES:
-        return 0  # an entity that accepted it limits its properties to 64 KB in total
-    return sum(1 for message in messages if rough_size(message) > _SAFE_BYTES and _exceeds(message, path, limit()))
+    return sum(not _is_small(message) and _exceeds(message, path, limit()) for message in messages)
+
+
+def _is_small(message: Sendable) -> bool:
+    """Return whether its body is far from any limit: an entity that accepted it limits its properties to 64 KB."""
+    return raw_of(message).body_type is _DATA and body_bytes(message) <= SMALL_BODY_BYTES
 
 
 def _exceeds(message: Sendable, path: str, limit: int) -> bool:
-    rough = rough_size(message)
-    if rough <= NEAR_LIMIT * limit:
-        return False
-    return rough - _FRAME_BYTES > limit or exceeds(encoded(message), path, limit)
-
-
-def rough_size(message: Sendable) -> int:
-    """Estimate a message's bytes, within some percent for large ones."""
-    raw = raw_of(message)
-    size = _FRAME_BYTES
-    body: Any = raw.body
-    if raw.body_type.value == "data":
-        for part in body:
-            size += len(part)
-    else:
-        size += _rough(body if raw.body_type.value == "value" else list(body))
-    properties = raw.application_properties
-    if properties:
-        size += sum(map(len, properties)) + 2 * _NAME_BYTES * len(properties)
-        for value in properties.values():
-            size += len(value) if value.__class__ in _LENGTHY else _rough(value)
-    return size
-
-
-def _rough(value: Any) -> int:
-    if isinstance(value, bytes | str):
-        return len(value) + _NAME_BYTES
-    if isinstance(value, dict):
-        return sum(_rough(key) + _rough(one) for key, one in value.items())
-    if isinstance(value, list | tuple):
-        return sum(map(_rough, value))
-    return _SCALAR_BYTES
+    return body_bytes(message) > limit or exceeds(encoded(message), path, limit)

@@ -29,6 +29,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.amqp_client.client_connection import MIB
 from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, TaskOwner, Watch, bounded
@@ -160,6 +161,7 @@ class SdkSenderLink:
         assumed: bytes of the largest message until a link reports it, such as the tier's limit.
         options: of the SDK's `get_queue_sender`; a link with options never adopts another one.
         retry: whether the client's own retry policy applies; "server busy" is never retried before `throttle_wait`.
+        parks: whether its messages are bytes, which the SDK sends in a batch only, even a single one.
     """
 
     def __init__(
@@ -172,6 +174,7 @@ class SdkSenderLink:
         assumed: int = STANDARD_LIMIT,
         options: Mapping[str, Any] | None = None,
         retry: bool = True,
+        parks: bool = False,
     ) -> None:
         self.path = path
         self.host: str = client.fully_qualified_namespace
@@ -187,7 +190,8 @@ class SdkSenderLink:
         self._opened = False
         self._loop: asyncio.AbstractEventLoop
         self._used_at = 0.0
-        self._batch_limit = STANDARD_LIMIT
+        self._batch_limit = min(assumed, MIB)
+        self._parks = parks
         self._lock = FairLock()
         self._watch = Watch(path)
         self._use = LinkUse(self)
@@ -269,8 +273,8 @@ class SdkSenderLink:
         payload: Any = messages
         if not isinstance(messages, ServiceBusMessageBatch):
             payload = messages[0] if len(messages) == 1 else list(messages)
-            if isinstance(messages[0], EncodedMessage):  # the SDK takes bytes in a batch only
-                payload = self.batch(self.limit() if len(messages) == 1 else None).filled(messages)
+            if isinstance(messages[0], EncodedMessage):
+                payload = self.batch().filled(messages)
         await self._run_exclusively(lambda sender: _send(sender, payload, timeout), timeout, "a send")
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
@@ -279,7 +283,8 @@ class SdkSenderLink:
 
     def limit(self) -> int:
         """Return the bytes of the largest message: the link's limit, or the assumed one before an attach."""
-        return sdk_internals.largest_message(self._sender) or self._assumed
+        largest = sdk_internals.largest_message(self._sender) or self._assumed
+        return min(largest, self._batch_limit) if self._parks else largest
 
     def batch(self, limit: int | None = None) -> EncodedBatch:
         """Return an empty batch for the present link. limit: bytes; None: the entity's, as its latest link reported."""

@@ -13,15 +13,12 @@ move.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 from uuid import UUID
 
 from paired_servicebus.core.errors import EnvelopeError, WireError, WireUnavailableError
-from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.core.pump.intake_limit import IntakeLimit
 from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
@@ -33,30 +30,31 @@ from paired_servicebus.core.pump.pump_events import (
     MessagesWithdrawn,
     Publish,
     PumpEvent,
-    PumpFailed,
     PumpWorks,
-    QueueCounted,
     Recall,
     RecallDue,
     RecallEnded,
     Release,
     Relock,
 )
-from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY, peek
 from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_parked
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
+from paired_servicebus.pairing.syphon.amqp_delivery import (
+    AmqpDelivery,
+    BacklogMessage,
+    Settlement,
+    lock_ends,
+    receive_again,
+    renew_each,
+)
 from paired_servicebus.pairing.syphon.pump_worker import (
     MANAGED,
     STOPPING_SECONDS,
     PendingAnswers,
-    Remake,
-    leave_gone,
+    Pump,
 )
-from paired_servicebus.pairing.syphon.settlement import BacklogMessage, Settlement, lock_ends, receive_again, renew_each
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived
 
@@ -181,6 +179,7 @@ class DeferredReceiver:
         wire: ReconnectingConnection,
         delivery: AmqpDelivery,
         pump: AmqpPump,
+        answers: PendingAnswers,
     ) -> None:
         self.trouble = ""
         self._steering = steering
@@ -189,7 +188,7 @@ class DeferredReceiver:
         self._pump = pump
         self._path = pump.path
         self._runs: dict[str, asyncio.Task[None]] = {}
-        self._answers = PendingAnswers()
+        self._answers = answers
 
     def begin(self, now: float) -> None:
         """Start runs for destinations that accept messages and have deferred ones."""
@@ -205,10 +204,6 @@ class DeferredReceiver:
         for task in self._runs.values():
             task.cancel()
         self._runs.clear()
-
-    async def finish(self) -> None:
-        """Wait for the requested messages, within seconds."""
-        await self._answers.finish()
 
     async def _run(self, key: str) -> None:
         """Receive the deferred messages of a destination, oldest first, while it accepts them."""
@@ -256,47 +251,31 @@ _new: Final[Any] = tuple.__new__
 """Makes an event of the usual way at half the price."""
 
 
-class AmqpPump:
+class AmqpPump(Pump[BacklogMessage]):
     """Moves one backlog queue's messages to their destinations.
 
     Args:
         wire: to the secondary namespace.
-        progress: shared with a pump of the other kind that replaces this one.
-        intake: limits the messages that it takes.
+        options: as of `Pump`.
 
     is_open: whether it takes messages.
     """
 
     def __init__(
-        self,
-        steering: PairingRuntime,
-        wire: ReconnectingConnection,
-        delivery: AmqpDelivery,
-        *,
-        index: int,
-        path: str,
-        progress: PumpProgress,
-        intake: IntakeLimit | None = None,
-        remake: Remake = leave_gone,
+        self, steering: PairingRuntime, wire: ReconnectingConnection, delivery: AmqpDelivery, **options: Any
     ) -> None:
-        self.index = index
-        self.path = path
-        self.progress = progress
-        self.machine = PumpMachine[BacklogMessage](steering.machine, index, progress=progress, intake=intake)
+        super().__init__(steering, **options)
         self.is_open = False
-        self._steering = steering
         self._wire = wire
-        self._remake = remake
         self._delivery = delivery
-        self._settlement = Settlement(steering, wire, path, self.machine.step)
-        progress.unconfirmed = self._settlement.leaving
+        self._settlement = Settlement(steering, wire, self.path, self.machine.step)
+        self.progress.unconfirmed = self._settlement.leaving
         self._scan = DeferredScan(steering, wire, self)
-        self._deferred_receiver = DeferredReceiver(steering, wire, delivery, self)
+        self._deferred_receiver = DeferredReceiver(steering, wire, delivery, self, self._answers)
         self._locks_trouble = ""
         """The reason why locks cannot be renewed, or ""."""
         self._receiver: WireReceiver | None = None
-        self._backoff = Backoff(random.random)
-        self._window_ends = 0.0
+        self._backoff = Backoff()
         self._elapsed = steering.policy.ttl_policy == "elapsed"
         self._executors: dict[type, Callable[[Any], None]] = {
             Complete: lambda effect: self._settlement.complete(effect.messages),
@@ -325,15 +304,9 @@ class AmqpPump:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing in hand, with every settlement confirmed."""
         return not self.machine.in_hand and not self._settlement.is_busy
 
-    def holds(self, messages: int) -> None:
-        """Search the queue if it contains more messages than known here."""
-        self.apply(QueueCounted(messages, len(self.known()), self._steering.clock()))
-
     def known(self) -> set[int]:
-        """Return the numbers of messages in hand, requested, deferred, or about to be settled."""
         return self.machine.known() | self._settlement.numbers()
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -353,11 +326,6 @@ class AmqpPump:
             self._wire.after_read.remove(self._replenish)
             self._settlement.tell()
             self._release_unsent()
-
-    async def _while_paused(self) -> None:
-        while not self._steering.machine.may_pump(self.index):
-            self.progress.text = "paused"
-            await self._steering.change(self._steering.clock() + 60.0)
 
     async def _once(self) -> None:
         """Run one link's life, and the pause after a failure."""
@@ -380,20 +348,7 @@ class AmqpPump:
         if is_idle_detach(failure) and lived >= HEALTHY:
             self._scan.stays_known()
             return
-        await self._pause_after(failure)
-
-    async def _pause_after(self, failure: Exception) -> None:
-        policy, judgement = self._steering.policy, self._steering.judge(failure)
-        pause = max(self._backoff.next(), policy.syphon_retry_interval)
-        if judgement.kind is FailureKind.BUSY:
-            pause = max(pause, policy.throttle_wait)
-        todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
-        self.report_failure(judgement.reason, retry_in=pause, todo=todo)
-        await asyncio.sleep(pause)
-
-    def report_failure(self, reason: str, *, retry_in: float, todo: str = "") -> None:
-        """Report that the pump cannot use its queue."""
-        self.apply(PumpFailed(reason, retry_in, self._steering.clock(), todo))
+        await self._pause_after(failure, self._backoff.next())
 
     async def _attached(self) -> WireError | None:
         """Attach, and work until the link is lost (the reason) or the syphon is paused (None)."""
@@ -439,18 +394,11 @@ class AmqpPump:
         if now >= self._window_ends:
             self._steering.meter.waited()  # billed: each message, and a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
-        self.progress.set_aside = self.machine.deferred.count()
-        self.progress.text = self._text()
-
-    def _text(self) -> str:
-        deferred = self.machine.deferred
-        text = format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
-        troubles = (self._deferred_receiver.trouble, self._locks_trouble, self._scan.trouble)
-        return "; ".join(part for part in (text, *troubles) if part)
+        self._show_progress(self._deferred_receiver.trouble, self._locks_trouble, self._scan.trouble)
 
     async def close(self) -> None:
         """Wait briefly for what was requested and is in flight, settle it, and release the other locks."""
-        await self._deferred_receiver.finish()
+        await self._answers.finish()
         end = self._steering.clock() + CLOSING_SECONDS
         while self._wire.is_up and (left := end - self._steering.clock()) > 0:
             await self._settlement.finish(left)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Set
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from azure.core.exceptions import AzureError
@@ -32,7 +32,7 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
-from paired_servicebus.pairing.syphon.pump_worker import Worker
+from paired_servicebus.pairing.syphon.pump_worker import Pump
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
@@ -404,7 +404,7 @@ def unused_index(path: str, queues: Mapping[int, str]) -> int:
     return index
 
 
-async def empty_queue(steering: PairingRuntime, worker: Worker, client: ServiceBusClient) -> str:
+async def empty_queue(steering: PairingRuntime, worker: Pump[Any], client: ServiceBusClient) -> str:
     """Run a pump on a queue of the client until nothing more comes; return a sentence about its work and the rest."""
     progress = worker.progress
     task = steering.tasks.start(worker.run(), name=f"move stranded messages of {worker.path}")

@@ -20,9 +20,8 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from paired_servicebus.core.errors import EnvelopeError
 from paired_servicebus.core.model.envelope import EnvelopeProperties
-from paired_servicebus.core.model.verdict import FailureKind, Judgement
+from paired_servicebus.core.model.verdict import Judgement
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, time_left
-from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
 from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
@@ -38,17 +37,13 @@ from paired_servicebus.core.pump.pump_events import (
     Outcome,
     Publish,
     PumpEffect,
-    PumpFailed,
     PumpMessage,
     PumpWorks,
-    QueueCounted,
     Recall,
     RecallDue,
     RecallEnded,
     Release,
 )
-from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
@@ -66,9 +61,7 @@ from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from paired_servicebus.pairing.syphon.pump_worker import (
     MANAGED,
     STOPPING_SECONDS,
-    PendingAnswers,
-    Remake,
-    leave_gone,
+    Pump,
 )
 
 
@@ -185,50 +178,26 @@ BRINGING_BACK: Final = 10.0
 """Seconds for one destination's deferred messages before the queue has its turn."""
 
 
-class SdkPump:
-    """Moves one backlog queue's messages to their destinations."""
+class SdkPump(Pump[SdkBacklogMessage]):
+    """Moves one backlog queue's messages to their destinations. options: as of `Pump`."""
 
     def __init__(
-        self,
-        steering: PairingRuntime,
-        client: ServiceBusClient,
-        delivery: SdkDelivery,
-        *,
-        index: int,
-        path: str,
-        progress: PumpProgress | None = None,
-        remake: Remake = leave_gone,
+        self, steering: PairingRuntime, client: ServiceBusClient, delivery: SdkDelivery, **options: Any
     ) -> None:
-        self.index = index
-        self.path = path
-        self.progress = progress or PumpProgress()
+        super().__init__(steering, **options)
         self.progress.unconfirmed = lambda: self._leaving
         self._leaving = 0
         """Messages that were moved and are not completed."""
-        self._steering = steering
         self._client = client
-        self._remake = remake
         self._delivery = delivery
-        self._machine = self._new_machine()
-        self._answers = PendingAnswers()
         self._left: ServiceBusReceiver | None = None
         """The receiver of a stopped pump, whose cycle may not have ended."""
         self._unsettled: dict[int, ServiceBusReceivedMessage] = {}
         """Messages locked by this pump, by sequence number."""
-        self._window_ends = 0.0
-
-    def _new_machine(self) -> PumpMachine[SdkBacklogMessage]:
-        intake = RateLimitedIntake(self._steering.machine.pace)
-        return PumpMachine(self._steering.machine, self.index, progress=self.progress, intake=intake)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing in hand."""
         return not self._unsettled
-
-    def holds(self, messages: int) -> None:
-        """Search the queue if it contains more messages than known."""
-        self._machine.step(QueueCounted(messages, len(self._machine.known()), self._steering.clock()))
 
     async def run(self) -> None:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
@@ -239,7 +208,7 @@ class SdkPump:
             await self._cycles(receiver)
 
     async def _cycles(self, receiver: ServiceBusReceiver) -> None:
-        self._machine = self._new_machine()  # a search finds what the last link left behind
+        self.machine = self._new_machine()  # a search finds what the last link left behind
         try:
             await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
             self._steering.meter.attached()
@@ -256,7 +225,7 @@ class SdkPump:
         self._leaving = 0
         await _close(receiver)
         if failure is not None:
-            await self._failed(failure)
+            await self._pause_after(failure)
 
     async def close(self) -> None:
         """Release its messages and its link, after `run` has ended."""
@@ -266,26 +235,8 @@ class SdkPump:
             await self._let_go()
             await _close(receiver)
 
-    async def _while_paused(self) -> None:
-        while not self._steering.machine.may_pump(self.index):
-            self.progress.text = "paused"
-            await self._steering.change(self._steering.clock() + 60.0)
-
-    async def _failed(self, error: BaseException) -> None:
-        pause = self._steering.policy.syphon_retry_interval
-        judgement = self._steering.judge(error)
-        todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
-        self.report_failure(judgement.reason, retry_in=pause, todo=todo)
-        await asyncio.sleep(pause)
-
-    def report_failure(self, reason: str, *, retry_in: float, todo: str = "") -> None:
-        """Report that the pump cannot use its queue."""
-        for effect in self._machine.step(PumpFailed(reason, retry_in, self._steering.clock(), todo)):
-            if isinstance(effect, Publish):
-                self._steering.publish(effect.events)
-
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
-        machine, now = self._machine, self._steering.clock()
+        machine, now = self.machine, self._steering.clock()
         if now >= machine.search.due_at:
             machine.search.began()
             await self._search(receiver)
@@ -306,8 +257,7 @@ class SdkPump:
                 self._steering.meter.waited()
         self._steering.meter.receives += len(received)
         await self._take(receiver, received)
-        self.progress.set_aside = machine.deferred.count()
-        self.progress.text = self._text()
+        self._show_progress()
 
     # -- moving -----------------------------------------------------------------------------------------------
 
@@ -318,7 +268,7 @@ class SdkPump:
         self._unsettled.update((message.sequence_number or 0, message) for message in received)
         loads: dict[str, list[SdkBacklogMessage]] = {}
         for message in received:
-            for effect in self._machine.step(self._arrival(message, is_recalled=is_recalled)):
+            for effect in self.machine.step(self._arrival(message, is_recalled=is_recalled)):
                 if isinstance(effect, Deliver):
                     loads.setdefault(effect.message.key, []).append(effect.message)
                 else:
@@ -327,7 +277,7 @@ class SdkPump:
             if self._left is not None:  # `close` releases what was requested before the stop
                 return
             async for event in self._delivery.deliver(load[0].path, load):
-                for effect in self._machine.step(event):
+                for effect in self.machine.step(event):
                     await self._perform(receiver, effect)
 
     def _arrival(self, received: ServiceBusReceivedMessage, *, is_recalled: bool) -> MessageArrived[SdkBacklogMessage]:
@@ -378,7 +328,7 @@ class SdkPump:
             is_done = False
         finally:
             self._unsettled.pop(message.number, None)
-        self._machine.step(MessagesSettled([message], outcome, is_done))
+        self.machine.step(MessagesSettled([message], outcome, is_done))
 
     async def _let_go(self) -> None:
         """Release the messages in hand when the pump ends, and only then; those that were deferred are deferred again.
@@ -386,7 +336,7 @@ class SdkPump:
         A foreign queue may have a delivery limit, and each release counts as a delivery. A link of its own settles them
         by lock token, since the link that they came on may be lost.
         """
-        effects = self._machine.step(MessagesWithdrawn(list(self._machine.messages()), self._steering.clock()))
+        effects = self.machine.step(MessagesWithdrawn(list(self.machine.messages()), self._steering.clock()))
         if not effects:
             return
         link = self._client.get_queue_receiver(self.path)
@@ -410,7 +360,7 @@ class SdkPump:
         """
         portion, end = BATCH, self._steering.clock() + BRINGING_BACK
         while self._steering.clock() < end and self._left is None:
-            effects = self._machine.step(RecallDue(key, portion, self._steering.clock()))
+            effects = self.machine.step(RecallDue(key, portion, self._steering.clock()))
             recall = next((effect for effect in effects if isinstance(effect, Recall)), None)
             if recall is None:
                 return
@@ -419,7 +369,7 @@ class SdkPump:
             missing = frozenset[int]() if received else frozenset(recall.numbers)
             is_unclear = not received and len(recall.numbers) > 1
             await self._take(receiver, received, is_recalled=True)
-            self._machine.step(RecallEnded(key, recall.numbers, missing, is_unclear, self._steering.clock()))
+            self.machine.step(RecallEnded(key, recall.numbers, missing, is_unclear, self._steering.clock()))
 
     async def _receive_again(
         self, receiver: ServiceBusReceiver, numbers: Sequence[int]
@@ -436,7 +386,7 @@ class SdkPump:
 
     async def _search(self, receiver: ServiceBusReceiver) -> None:
         """Peek through the queue for deferred messages: ours from before a crash, or another syphon's."""
-        before, found, number = self._machine.known(), list[tuple[str, int]](), 1
+        before, found, number = self.machine.known(), list[tuple[str, int]](), 1
         while True:
             peeked = await bounded(
                 receiver.peek_messages(BATCH, sequence_number=number), MANAGED, f"peeking into {self.path}"
@@ -449,11 +399,7 @@ class SdkPump:
                     found.append((_path(message), message.sequence_number or 0))
             if not peeked:  # a shorter reply is not the end: its size is limited
                 break
-        self._machine.step(DeferredFound(found))
-
-    def _text(self) -> str:
-        deferred = self._machine.deferred
-        return format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
+        self.machine.step(DeferredFound(found))
 
 
 def _path(message: ServiceBusReceivedMessage) -> str:

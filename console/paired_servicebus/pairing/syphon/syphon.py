@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -26,7 +26,7 @@ from paired_servicebus.pairing.management.backlog_queues import DepthSample, Que
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from paired_servicebus.pairing.syphon.pump_worker import RECENT, Remake, Worker, leave_gone
+from paired_servicebus.pairing.syphon.pump_worker import RECENT, Pump, Remake, leave_gone
 from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, SdkRedriver, empty_queue, unused_index
 from paired_servicebus.pairing.syphon.sdk_pump import SdkDelivery, SdkPump
 
@@ -40,8 +40,8 @@ class ConnectionPair:
     """Both namespaces' connections of our own, and the delivery on them."""
 
     def __init__(self, steering: PairingRuntime, primary: ServiceBusClient, secondary: ServiceBusClient) -> None:
-        self.primary = ReconnectingConnection(Endpoint.of(primary), name="syphon", draw=steering.draw)
-        self.secondary = ReconnectingConnection(Endpoint.of(secondary), name="syphon", draw=steering.draw)
+        self.primary = ReconnectingConnection(Endpoint.of(primary), name="syphon")
+        self.secondary = ReconnectingConnection(Endpoint.of(secondary), name="syphon")
         self.courier = AmqpDelivery(steering, self.primary)
 
     async def close(self) -> None:
@@ -76,7 +76,7 @@ class Syphon:
         self._wires: ConnectionPair | None = None
         self._unusable: WireUnavailableError | None = None
         """The reason why requested pumps on our own AMQP are unavailable, or None."""
-        self.pumps = {index: self._sdk_pump(index, path, PumpProgress()) for index, path in queues.items()}
+        self.pumps = {index: self._pump(index, path, PumpProgress()) for index, path in queues.items()}
         if steering.policy.pump != "sdk":
             self._use_amqp()
         self._history: deque[float] = deque(maxlen=HISTORY)
@@ -85,35 +85,19 @@ class Syphon:
         self._read_at: dict[int, float] = {}
         """Times of the readings that the pumps got, by queue."""
 
-    def _sdk_pump(self, index: int, path: str, progress: PumpProgress) -> Worker:
-        return SdkPump(
-            self._steering,
-            self._secondary,
-            self._courier,
-            index=index,
-            path=path,
-            progress=progress,
-            remake=self._remake(index, path),
-        )
+    def _pump(self, index: int, path: str, progress: PumpProgress, wires: ConnectionPair | None = None) -> Pump[Any]:
+        """Return a queue's pump: on these connections of our own; None: on the SDK."""
+        kept: dict[str, Any] = {"index": index, "path": path, "progress": progress, "remake": self._remake(index, path)}
+        kept["intake"] = RateLimitedIntake(self._steering.machine.pace)
+        if wires is None:
+            return SdkPump(self._steering, self._secondary, self._courier, **kept)
+        return AmqpPump(self._steering, wires.secondary, wires.courier, **kept)
 
     def _remake(self, index: int, path: str) -> Remake:
         """Return the function that makes a queue again; a missing stranded queue has nothing left to move."""
         if self._remaker is None or self._queues.get(index) != path:
             return leave_gone
         return partial(self._remaker.remake, index)
-
-    def _amqp_pump(self, wires: ConnectionPair, index: int, path: str, progress: PumpProgress) -> Worker:
-        intake = RateLimitedIntake(self._steering.machine.pace)
-        return AmqpPump(
-            self._steering,
-            wires.secondary,
-            wires.courier,
-            index=index,
-            path=path,
-            progress=progress,
-            intake=intake,
-            remake=self._remake(index, path),
-        )
 
     def _use_amqp(self) -> None:
         """Replace the pumps by pumps on our own AMQP, or store the reason why not."""
@@ -126,7 +110,7 @@ class Syphon:
         self._unusable = self._wires.courier.unusable = None
         wires = self._wires
         for index, pump in self.pumps.items():
-            self.pumps[index] = self._amqp_pump(wires, index, pump.path, pump.progress)
+            self.pumps[index] = self._pump(index, pump.path, pump.progress, wires)
 
     def start(self) -> None:
         """Start the pumps as tasks of the pairing."""
@@ -159,7 +143,7 @@ class Syphon:
             steering.announce(Warned(at=steering.clock(), about="syphon", text=text))
         before.progress.note = f"through the SDK: {error}"
         await before.close()
-        self.pumps[index] = self._sdk_pump(index, before.path, before.progress)
+        self.pumps[index] = self._pump(index, before.path, before.progress)
 
     async def _watch(self) -> None:
         while True:
@@ -202,10 +186,8 @@ class Syphon:
         Raises:
             IllegalEventError: the queue is in use, or is not a backlog queue of this pairing.
         """
-        index, progress = unused_index(path, self._queues), PumpProgress()
-        pump = self._sdk_pump(index, path, progress)
-        if self._wires is not None and self._unusable is None:
-            pump = self._amqp_pump(self._wires, index, path, progress)
+        wires = self._wires if self._unusable is None else None
+        pump = self._pump(unused_index(path, self._queues), path, PumpProgress(), wires)
         return await empty_queue(self._steering, pump, self._secondary)
 
     # -- status -------------------------------------------------------------------------------------------------------
