@@ -77,10 +77,6 @@ PROPERTIES_OF_MESSAGES = st.builds(
 )
 
 
-def _sequence(items: list[Any]) -> bytes:
-    return described(SEQUENCE, encode(items))
-
-
 BODIES = st.one_of(
     st.just(b""),
     st.lists(st.binary(max_size=400).map(write_data), min_size=1, max_size=3).map(b"".join),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,43 +47,108 @@ def fail_at_every_try(made: DestinationCircuits, kind: FailureKind, tries: int) 
     return waits
 
 
-def test_what_was_tried_before_the_wait_is_no_further_try(destinations: DestinationCircuits) -> None:
-    """Ten pumps may have tried at the same time: that is one failure, not ten."""
-    for after in (0.0, 0.1, 0.2):
-        fail(destinations, NOW + after)
-    (circuit,) = destinations.circuits()
-    assert (circuit.failures, circuit.retry_at) == (1, NOW + MIN_BACKOFF_SECONDS)
-
-
 def go_missing(made: DestinationCircuits, at: float, seconds: float) -> None:
     """Tried, and not found, as often as the back-off says."""
     for after in range(0, int(seconds) + 1, int(MAX_BACKOFF_SECONDS)):
         fail(made, at + after, FailureKind.NOT_FOUND)
 
 
-def test_a_destination_that_never_failed_may_be_tried(destinations: DestinationCircuits) -> None:
-    assert destinations.available("orders", NOW)
-    assert (destinations.circuits(), next_try(destinations)) == ((), None)
+Act = Callable[[DestinationCircuits], object]
 
 
-def test_after_a_failure_it_may_be_tried_again_when_its_back_off_has_ended(destinations: DestinationCircuits) -> None:
-    fail(destinations)
-    tries = [
-        destinations.available("orders", NOW + after) for after in (0.0, MIN_BACKOFF_SECONDS - 0.1, MIN_BACKOFF_SECONDS)
-    ]
-    assert tries == [False, False, True]
+def fails(after: float = 0.0, kind: FailureKind = FailureKind.TIMEOUT, path: str = "orders") -> Act:
+    return lambda made: fail(made, NOW + after, kind, path)
 
 
-def test_one_failed_destination_does_not_delay_another(destinations: DestinationCircuits) -> None:
-    fail(destinations)
-    assert destinations.available("payments", NOW)
+def missing(after: float, seconds: float) -> Act:
+    return lambda made: go_missing(made, NOW + after, seconds)
 
 
-def test_paths_compare_without_case(destinations: DestinationCircuits) -> None:
-    fail(destinations, path="Orders")
-    assert not destinations.available("ORDERS", NOW)
-    assert destinations.delivered("oRDERS", at=NOW + 60, sent_at=NOW + 60)
-    assert destinations.available("orders", NOW)
+def succeeds(after: float, *, began: float, ends: bool, path: str = "orders") -> Act:
+    """A try that began then is accepted; whether that ends the failure."""
+
+    def act(made: DestinationCircuits) -> None:
+        assert made.delivered(path, at=NOW + after, sent_at=NOW + began) is ends
+
+    return act
+
+
+def open_at(after: float, path: str = "orders", *, is_open: bool = True) -> Act:
+    """Whether it may be tried then."""
+
+    def act(made: DestinationCircuits) -> None:
+        assert made.available(path, NOW + after) is is_open
+
+    return act
+
+
+def lost_at(after: float, path: str = "orders", *, is_lost: bool = True) -> Act:
+    """Whether its messages are undeliverable then."""
+
+    def act(made: DestinationCircuits) -> None:
+        assert bool(made.undeliverable(path, NOW + after)) is is_lost
+
+    return act
+
+
+def next_at(after: float | None) -> Act:
+    def act(made: DestinationCircuits) -> None:
+        assert next_try(made) == (None if after is None else NOW + after)
+
+    return act
+
+
+BUSY, FULL, NOT_FOUND = FailureKind.BUSY, FailureKind.FULL, FailureKind.NOT_FOUND
+
+COURSES: dict[str, tuple[Act, ...]] = {
+    # Ten pumps may have tried at the same time: that is one failure, not ten.
+    "what was tried before the wait is no further try": (fails(), fails(0.1), fails(0.2), next_at(MIN_BACKOFF_SECONDS)),
+    "one that never failed may be tried": (open_at(0), next_at(None), lost_at(0, is_lost=False)),
+    "after a failure it may be tried again when its back-off has ended": (
+        fails(), open_at(0, is_open=False), open_at(MIN_BACKOFF_SECONDS - 0.1, is_open=False),
+        open_at(MIN_BACKOFF_SECONDS),
+    ),
+    "one failed destination does not delay another": (fails(), open_at(0, "payments")),
+    "paths compare without case": (
+        fails(path="Orders"), open_at(0, "ORDERS", is_open=False), succeeds(60, began=60, ends=True, path="oRDERS"),
+        open_at(0),
+    ),
+    # Section 5: "not attempted again for >= 10 s by anyone". Of two pumps' tries, one was throttled and one not.
+    "a success that began before the failure ends no wait": (
+        fails(kind=BUSY), succeeds(0.1, began=-0.1, ends=False), open_at(9.9, is_open=False),
+        succeeds(10, began=-0.1, ends=False), succeeds(10, began=10, ends=True),
+    ),
+    # Section 5: "not attempted again for >= 10 s by anyone".
+    "another failure does not shorten the wait of a throttled one": (fails(kind=BUSY), fails(0.1, FULL), next_at(10)),
+    "a throttled try makes the wait of another failure longer": (fails(kind=FULL), fails(0.5, BUSY), next_at(10.5)),
+    "the next try is the nearest": (fails(5), fails(path="payments"), next_at(1)),
+    # Section 8: "Not found: retried with back-off for `undeliverable_after`, then the same".
+    "not found for long enough is undeliverable": (
+        missing(0, LONG), lost_at(LONG - 0.1, is_lost=False), lost_at(LONG, "ORDERS")
+    ),
+    # Only what was missing all the time is known not to exist.
+    "another failure in between starts the wait for a missing one anew": (
+        fails(kind=NOT_FOUND), fails(100, FailureKind.CONNECTION), lost_at(LONG, is_lost=False), missing(200, LONG),
+        lost_at(LONG + 199, is_lost=False), lost_at(LONG + 200),
+    ),
+    # Section 8: between tries that are far apart, by a pause, a failover or for want of messages, it may have existed.
+    "a long silence starts the wait for a missing one anew": (
+        missing(0, LONG - 30), fails(LONG + 3600, NOT_FOUND), lost_at(LONG + 3600, is_lost=False)
+    ),
+    # Another pump's try may be accepted during the wait.
+    "whoever got through in between has shown that it exists": (
+        missing(0, LONG - 30), succeeds(LONG - 29, began=LONG - 29, ends=False), fails(LONG, NOT_FOUND),
+        lost_at(LONG, is_lost=False),
+    ),
+    # Section 8: "retried with back-off for `undeliverable_after`": one try long ago is no retrying.
+    "time without a try does not make it undeliverable": (fails(kind=NOT_FOUND), lost_at(2 * LONG, is_lost=False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_a_destination_is_tried_waited_for_or_lost(destinations: DestinationCircuits, name: str) -> None:
+    for act in COURSES[name]:
+        act(destinations)
 
 
 def test_the_back_off_doubles_up_to_a_limit_and_stays_there_for_days(destinations: DestinationCircuits) -> None:
@@ -105,29 +172,6 @@ def test_a_success_forgets_everything(destinations: DestinationCircuits) -> None
     assert fail(destinations, later) == MIN_BACKOFF_SECONDS
 
 
-def test_a_success_that_began_before_the_failure_ends_no_wait(destinations: DestinationCircuits) -> None:
-    """Section 5: "not attempted again for >= 10 s by anyone". Of two pumps' tries, one was throttled and one not."""
-    fail(destinations, kind=FailureKind.BUSY)
-    assert not destinations.delivered("orders", at=NOW + 0.1, sent_at=NOW - 0.1)
-    assert not destinations.available("orders", NOW + 9.9)
-    assert not destinations.delivered("orders", at=NOW + 10, sent_at=NOW - 0.1)
-    assert destinations.delivered("orders", at=NOW + 10, sent_at=NOW + 10)
-
-
-def test_another_failure_does_not_shorten_the_wait_of_a_throttled_one(destinations: DestinationCircuits) -> None:
-    """Section 5: "not attempted again for >= 10 s by anyone"."""
-    fail(destinations, kind=FailureKind.BUSY)
-    fail(destinations, NOW + 0.1, FailureKind.FULL)
-    assert next_try(destinations) == NOW + 10
-
-
-def test_a_throttled_try_makes_the_wait_of_another_failure_longer(destinations: DestinationCircuits) -> None:
-    """Section 5: "not attempted again for >= 10 s by anyone"."""
-    fail(destinations, kind=FailureKind.FULL)
-    fail(destinations, NOW + 0.5, FailureKind.BUSY)
-    assert next_try(destinations) == NOW + 10.5
-
-
 def test_a_circuit_says_since_when_why_and_how_often(destinations: DestinationCircuits) -> None:
     fail(destinations, NOW)
     fail(destinations, NOW + 1, FailureKind.FULL)
@@ -136,61 +180,12 @@ def test_a_circuit_says_since_when_why_and_how_often(destinations: DestinationCi
     assert found == ("orders", NOW, "entity full", 2, NOW + 3)
 
 
-def test_the_next_try_is_the_nearest(destinations: DestinationCircuits) -> None:
-    fail(destinations, NOW + 5)
-    fail(destinations, NOW, path="payments")
-    assert next_try(destinations) == NOW + 1
-
-
-def test_not_found_for_long_enough_is_undeliverable(destinations: DestinationCircuits) -> None:
-    """Section 8: "Not found: retried with back-off for `undeliverable_after`, then the same"."""
-    go_missing(destinations, NOW, LONG)
-    assert not destinations.undeliverable("orders", NOW + LONG - 0.1)
-    assert destinations.undeliverable("ORDERS", NOW + LONG)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.NOT_FOUND])
 def test_every_other_failure_only_makes_its_messages_wait(destinations: DestinationCircuits, kind: FailureKind) -> None:
     """Section 8: "Unreachable, disabled, full, throttled, unauthorized: the message stays"."""
     fail(destinations, NOW, kind)
     fail(destinations, NOW + 10 * LONG, kind)
     assert not destinations.undeliverable("orders", NOW + 20 * LONG)
-
-
-def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(destinations: DestinationCircuits) -> None:
-    """Only what was missing all the time is known not to exist."""
-    fail(destinations, NOW, FailureKind.NOT_FOUND)
-    fail(destinations, NOW + 100, FailureKind.CONNECTION)
-    assert not destinations.undeliverable("orders", NOW + LONG)
-    go_missing(destinations, NOW + 200, LONG)
-    assert not destinations.undeliverable("orders", NOW + LONG + 199)
-    assert destinations.undeliverable("orders", NOW + LONG + 200)
-
-
-def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: DestinationCircuits) -> None:
-    """Section 8: "retried with back-off for `undeliverable_after`". Between tries that are far apart, by a pause, by a
-    failover or for want of messages, it may have been there."""
-    go_missing(destinations, NOW, LONG - 30)
-    fail(destinations, NOW + LONG + 3600, FailureKind.NOT_FOUND)
-    assert not destinations.undeliverable("orders", NOW + LONG + 3600)
-
-
-def test_whoever_got_through_in_between_has_shown_that_it_exists(destinations: DestinationCircuits) -> None:
-    """Only what was missing all the time is known not to exist: another pump's try may be accepted during the wait."""
-    go_missing(destinations, NOW, LONG - 30)
-    assert not destinations.delivered("orders", at=NOW + LONG - 29, sent_at=NOW + LONG - 29)
-    fail(destinations, NOW + LONG, FailureKind.NOT_FOUND)
-    assert not destinations.undeliverable("orders", NOW + LONG)
-
-
-def test_time_without_a_try_does_not_make_a_destination_undeliverable(destinations: DestinationCircuits) -> None:
-    """Section 8: "retried with back-off for `undeliverable_after`": one try long ago is no retrying."""
-    fail(destinations, NOW, FailureKind.NOT_FOUND)
-    assert not destinations.undeliverable("orders", NOW + 2 * LONG)
-
-
-def test_a_destination_that_never_failed_is_not_undeliverable(destinations: DestinationCircuits) -> None:
-    assert not destinations.undeliverable("orders", NOW)
 
 
 def test_every_failure_has_a_fate_and_only_the_messages_own_fault_ends_it_at_once() -> None:

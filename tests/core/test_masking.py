@@ -123,24 +123,15 @@ def test_no_spelling_is_missed(templates: tuple[str, ...], wrapped: str, secret:
 SPELLINGS: Final = st.sampled_from(sorted(WRAPPED))
 
 
-@given(st.sampled_from(OF_KEYS), SPELLINGS, KEYS)
-def test_no_key_or_signature_survives(template: str, wrapped: str, secret: str) -> None:
-    check(template, wrapped, quote(secret, safe="") if "sig=" in template else secret)
-
-
-@given(st.sampled_from(OF_CLIENTS), SPELLINGS, CLIENT_SECRETS)
-def test_no_clients_secret_survives(template: str, wrapped: str, secret: str) -> None:
-    check(template, wrapped, secret)
-
-
-@given(st.sampled_from(OF_TOKENS), SPELLINGS, TOKENS)
-def test_no_token_survives(template: str, wrapped: str, secret: str) -> None:
-    check(template, wrapped, secret)
-
-
-@given(st.sampled_from(OF_PASSWORDS), SPELLINGS, PASSWORDS)
-def test_no_password_of_a_url_survives(template: str, wrapped: str, secret: str) -> None:
-    check(template, wrapped, secret)
+@pytest.mark.parametrize(
+    ("templates", "secrets"),
+    [(OF_KEYS, KEYS), (OF_CLIENTS, CLIENT_SECRETS), (OF_TOKENS, TOKENS), (OF_PASSWORDS, PASSWORDS)],
+    ids=["keys and signatures", "clients' secrets", "tokens", "passwords of URLs"],
+)
+@given(data=st.data())
+def test_no_secret_survives(templates: tuple[str, ...], secrets: st.SearchStrategy[str], data: st.DataObject) -> None:
+    template, secret = data.draw(st.sampled_from(templates)), data.draw(secrets)
+    check(template, data.draw(SPELLINGS), quote(secret, safe="") if "sig=" in template else secret)
 
 
 @pytest.mark.parametrize("mark", ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""])

@@ -46,53 +46,44 @@ def read(at: float, messages: int, *, added: int = 0, removed: int = 0, leaving:
     return DepthRead(at, messages, counts, counts)
 
 
-def figure(*looks: tuple[DepthRead | None, QueueCounters]) -> int:
+THEN, READ_0 = read(10, 760), read(10, 0)
+
+
+@pytest.mark.parametrize(
+    ("looks", "messages"),
+    [
+        # Seen: `760 parked` 4 s after all 760 were moved.
+        (((THEN, QueueCounters()), (THEN, QueueCounters(removed=400))), 360),
+        (((THEN, QueueCounters()), (THEN, QueueCounters(removed=760))), 0),
+        # Seen: `nothing parked` while the table below says parked 4 + 10: the engine knows what it diverted.
+        (((read(10, 0, added=100), QueueCounters(added=114)),), 14),
+        # Seen: `nothing parked` while the syphon "holds 7", whoever diverted it; a reading says that they were moved.
+        (((READ_0, QueueCounters(aside=7)),), 7),
+        (((read(10, 0, aside=7), QueueCounters(aside=7)),), 0),
+        # What was set aside and then moved is gone, though that is noticed later.
+        (
+            (
+                (READ_0, QueueCounters(added=5, aside=5)),
+                (READ_0, QueueCounters(5, 5, aside=5)),
+                (READ_0, QueueCounters(5, 5, aside=0)),
+            ),
+            0,
+        ),
+        # What had left the queue only nearly when it was read is counted once.
+        (((read(10, 30, removed=730, leaving=30), QueueCounters(removed=760)),), 0),
+        # What others divert and this engine moves makes no debt.
+        (((READ_0, QueueCounters(removed=500)), (READ_0, QueueCounters(added=10, removed=500))), 10),
+        # A new reading is the figure.
+        (((read(10, 100), QueueCounters(removed=20)), (read(15, 90, removed=20), QueueCounters(removed=25))), 85),
+    ],
+)
+def test_the_figure_is_the_reading_and_what_the_engine_knows_since(
+    looks: tuple[tuple[DepthRead, QueueCounters], ...], messages: int
+) -> None:
     queue = QueueDepthEstimate()
     for reading, counts in looks:
         queue.look(reading, counts)
-    return queue.messages
-
-
-def test_what_was_moved_since_the_reading_is_parked_no_more() -> None:
-    """Seen: `760 parked` 4 s after all 760 were moved."""
-    then = read(10, 760)
-    assert figure((then, QueueCounters(removed=0)), (then, QueueCounters(removed=400))) == 360
-    assert figure((then, QueueCounters(removed=0)), (then, QueueCounters(removed=760))) == 0
-
-
-def test_what_was_diverted_since_the_reading_is_parked() -> None:
-    """Seen: `nothing parked` while the table below says parked 4 + 10: the engine knows what it diverted."""
-    then = read(10, 0, added=100)
-    assert figure((then, QueueCounters(added=114))) == 14
-
-
-def test_what_the_syphon_set_aside_since_the_reading_is_parked_whoever_diverted_it() -> None:
-    """Seen: `nothing parked` while the syphon "holds 7"."""
-    assert figure((read(10, 0), QueueCounters(aside=7))) == 7
-    stale = read(10, 0, aside=7)
-    assert figure((stale, QueueCounters(aside=7))) == 0, "another engine moved them, and a reading says so"
-
-
-def test_what_was_set_aside_and_then_moved_is_gone_though_that_is_noticed_later() -> None:
-    then = read(10, 0)
-    held, moved, noticed = QueueCounters(added=5, aside=5), QueueCounters(5, 5, aside=5), QueueCounters(5, 5, aside=0)
-    assert figure((then, held), (then, moved), (then, noticed)) == 0
-
-
-def test_what_had_left_the_queue_only_nearly_when_it_was_read_is_counted_once() -> None:
-    then = read(10, 30, removed=730, leaving=30)
-    assert figure((then, QueueCounters(removed=760))) == 0
-
-
-def test_what_others_divert_and_this_engine_moves_makes_no_debt() -> None:
-    then = read(10, 0)
-    assert figure((then, QueueCounters(removed=500)), (then, QueueCounters(added=10, removed=500))) == 10
-
-
-def test_a_new_reading_is_the_figure() -> None:
-    assert (
-        figure((read(10, 100), QueueCounters(removed=20)), (read(15, 90, removed=20), QueueCounters(removed=25))) == 85
-    )
+    assert queue.messages == messages
 
 
 def test_a_fall_that_this_engine_cannot_explain_is_anothers() -> None:

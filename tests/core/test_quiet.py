@@ -19,7 +19,6 @@ from paired_servicebus.core.operator.why_line import why
 from .conftest import BEGAN, Step, Told, at, changed, does, due, nothing
 
 Make = Callable[..., Told]
-TO_WATCH = 'set probe = ["orders"] to watch it'
 
 
 def counted(pairing: Told, *, route: str = "primary", accepted: int = 5) -> None:

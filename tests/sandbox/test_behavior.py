@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthorizationError,
     ServiceBusQuotaExceededError,
 )
-from azure.servicebus.management import CorrelationRuleFilter, FalseRuleFilter, SqlRuleAction, SqlRuleFilter
+from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
 from servicebus_amqp.encoding.message_sections import Sections, write_data
 from servicebus_sandbox import (
@@ -222,39 +222,6 @@ def message(body: str, user: dict[str, Any] | None = None, **fields: Any) -> Ser
     return ServiceBusMessage(body, application_properties=user, **fields)
 
 
-async def test_sql_decides(bench: Bench) -> None:
-    await bench.rules(
-        wanted=SqlRuleFilter(
-            "color = @color AND quantity % 2 = 0 AND sys.Label LIKE 'a%' AND due < @noon",
-            parameters={"@color": "red", "@noon": datetime(2026, 1, 2, 12)},
-        )
-    )
-    user = {"color": "red", "quantity": 4, "due": datetime(2026, 1, 2, 11, tzinfo=UTC)}
-    await bench.send(
-        message("yes", user, subject="apple"),
-        message("odd", user | {"quantity": 3}, subject="apple"),
-        message("blue", user | {"color": "blue"}, subject="apple"),
-        message("late", user | {"due": datetime(2026, 1, 2, 13, tzinfo=UTC)}, subject="apple"),
-        message("pear", user, subject="pear"),
-        message("nothing"),
-    )
-    assert [str(found) for found in await bench.held()] == ["yes"]
-
-
-async def test_correlation_decides(bench: Bench) -> None:
-    await bench.rules(
-        wanted=CorrelationRuleFilter(correlation_id="c", label="l", properties={"vip": True, "level": 3}),
-        never=FalseRuleFilter(),
-    )
-    user = {"vip": True, "level": 3}
-    await bench.send(
-        message("yes", user, correlation_id="c", subject="l"),
-        message("low", user | {"level": 2}, correlation_id="c", subject="l"),
-        message("other", user, correlation_id="C", subject="l"),
-    )
-    assert [str(found) for found in await bench.held()] == ["yes"]
-
-
 async def test_actions_change_copies(bench: Bench) -> None:
     text = "SET quantity = quantity / 2; REMOVE secret; SET sys.Label = 'halved'; SET sys.To = @to"
     halve = SqlRuleAction(text, {"@to": "x"})
@@ -267,14 +234,3 @@ async def test_actions_change_copies(bench: Bench) -> None:
     assert halved.application_properties == {b"quantity": 4, b"id": token, b"RuleName": b"halved"}
     assert whole.sequence_number < halved.sequence_number
     assert whole.enqueued_sequence_number == halved.enqueued_sequence_number
-
-
-async def test_what_a_rule_cannot_judge_is_a_dead_letter(bench: Bench) -> None:
-    await bench.rules(big=SqlRuleFilter("quantity > 5"))
-    await bench.send(message("many", {"quantity": "many"}), message("six", {"quantity": 6}))
-    assert [str(found) for found in await bench.held()] == ["six"]
-    (dead,) = await bench.held(sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-    assert (str(dead), dead.dead_letter_reason) == ("many", "FilterException")
-    assert "rule 'big': '>' does not compare str and int" in dead.dead_letter_error_description
-    runtime = await bench.admin.get_subscription_runtime_properties(TOPIC, NAME)
-    assert (runtime.active_message_count, runtime.dead_letter_message_count) == (1, 1)

@@ -103,23 +103,6 @@ async def test_a_lock_passes(client: ServiceBusClient, advance: Advance) -> None
         assert again.delivery_count == 1
 
 
-async def test_a_time_to_live_passes(running: Sandbox, client: ServiceBusClient, advance: Advance) -> None:
-    async with client.get_queue_sender("expiring") as sender:
-        await sender.send_messages(ServiceBusMessage("x"))
-    await advance(3601)
-    counts = running["contoso"].node.namespace.queue("expiring").counts()
-    assert (counts.active, counts.dead_letter) == (0, 1)
-
-
-async def test_a_scheduled_message_comes(client: ServiceBusClient, advance: Advance) -> None:
-    async with client.get_queue_sender("orders") as sender:
-        await sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=2))
-    await advance(7201)
-    async with client.get_queue_receiver("orders") as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        assert str(message) == "later"
-
-
 async def test_a_duplicate_window_passes(running: Sandbox, client: ServiceBusClient, advance: Advance) -> None:
     queue = running["contoso"].node.namespace.queue("once")
     async with client.get_queue_sender("once") as sender:

@@ -105,23 +105,6 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     assert sender.secondary_key not in ("", "three")
 
 
-@pytest.mark.parametrize(
-    ("entities", "sentence"),
-    [
-        ('topics = ["t"]', "'a' is of the tier Basic, which has no topics; use Standard or Premium"),
-        ('queues = [{ name = "q", requires_session = true }]', "requires_session cannot be set on the tier Basic"),
-        (
-            'queues = [{ name = "q", requires_duplicate_detection = true }]',
-            "requires_duplicate_detection cannot be set",
-        ),
-        ('queues = ["r", { name = "q", forward_to = "r" }]', "forward_to cannot be set on the tier Basic of 'a'"),
-    ],
-)
-def test_what_the_basic_tier_has_not(tmp_path: Path, entities: str, sentence: str) -> None:
-    text = f'[[namespace]]\nname = "a"\ntier = "Basic"\n{entities}'
-    assert complaint(tmp_path, text).startswith(f", namespace 'a': {sentence}")
-
-
 async def test_messages_may_be_as_large_as_the_tier_says(tmp_path: Path) -> None:
     """256 KB on Basic and Standard; on Premium 1 MB, and up to 100 MB where the entity says so."""
     text = "".join(

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
@@ -41,21 +40,6 @@ async def test_whether_a_failover_would_work_stands_beside_the_secondary(
         glyph, words = said.split(" … ")
         line = next(row for row in console.rows() if f"contoso backed by {glyph} contoso-backup" in row)
         assert f"contoso-backup  {words} " in line
-
-
-async def test_every_line_fits_the_terminal(open_console: Any, outage_news: Any) -> None:
-    for size in [(60, 20), (80, 24), (97, 30), (140, 40), (250, 80)]:
-        async with open_console(*outage_news, size=size) as console:
-            assert {cell_len(row) for row in console.rows()} == {size[0]}
-            assert len(console.rows()) == size[1]
-
-
-@pytest.mark.parametrize(("state", "glyph"), [(State.SUSPECT, "◐"), (State.PINNED, "◆"), (State.UNKNOWN, "○")])
-async def test_the_other_states(open_console: Any, made: Any, state: State, glyph: str) -> None:
-    async with open_console(made.snapshot(made.entity("orders", state, why="a sentence"))) as console:
-        row = next(row for row in console.rows() if f"{glyph} orders " in row and "primary" in row)
-        assert state in row
-        assert "     a sentence" in console.screen()
 
 
 async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_are_grey(
@@ -165,15 +149,6 @@ async def test_many_queues_are_summed_up(open_console: Any, made: Any) -> None:
         assert row["queue"][-2:] == ["+55", "all"]
         assert row["parked"][-2:] == ["7", "12"]
         assert " ".join(row["accepts"]).endswith("54/55 63/64")
-
-
-async def test_names_from_outside_are_plain_text(open_console: Any, made: Any) -> None:
-    evil = "[red]x[/]\x1b[2J\u202eevil"
-    news = made.snapshot(made.entity(evil, why="\x07 bell [blink]"), environment="\x1b]0;title\x07")
-    async with open_console(news, size=(140, 40)) as console:
-        assert "[red]x[/]\\x1b[2J\\u202eevil" in console.screen()
-        assert "[blink]" in console.screen()
-        assert "\x1b" not in console.screen()
 
 
 async def test_wide_names_keep_the_columns(open_console: Any, made: Any) -> None:

@@ -207,40 +207,6 @@ async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_con
     assert len(console.feed.posted) == 1
 
 
-@pytest.mark.slow
-async def test_the_answers_are_shown_as_they_come_until_another_answer(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer()) as console:
-        await ask(console, "F")
-        await fill(console, typed="3 engines")
-        console.app.screen.query_one("#typed").focus()
-        await console.press("enter")
-        assert "posted, no" in console.screen()
-        order = FleetOrder(
-            id=console.feed.posted[0][0].id, number=9, verb="force", targets=("orders",), by="operator-a", at=AT,
-            until=at("18:02:00"), done=("web-1",), silent=(("web-2", AT), ("web-3", AT)),
-        )  # fmt: skip
-
-        async def answers(**changes: Any) -> str:
-            await console.told(made.snapshot(fleet=replace(calm(), orders=(replace(order, **changes),))))
-            return str(console.rows()[-2])
-
-        row = await answers()
-        assert row.startswith(" … ")
-        assert "1 done · 2" in row
-        row = await answers(done=("web-1", "web-2"), silent=(), refused=(("web-3", "read-only"),))
-        assert row.startswith(" ✗ ")
-        assert "2 done · 1" in row
-        assert (await answers(done=("web-1", "web-2", "web-3"), silent=())).startswith(" ✓ ")
-        await console.press("ctrl+c")
-        assert "the dashboard" in await answers()
-        console.feed.refusal = "refused: its key is not in the file of operators"
-        await ask(console, "F")
-        await fill(console, typed="3 engines")
-        console.app.screen.query_one("#typed").focus()
-        await console.press("enter")
-        assert "refused: its" in console.screen()
-
-
 async def test_a_read_only_dashboard_refuses_over_the_fleet_in_the_same_way(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), read_only=True, signer=signer()) as console:
         await console.press("F")
@@ -379,20 +345,6 @@ async def test_500_engines_fit(open_console: Any, made: Any) -> None:
         await console.press("7")
         assert "▲ failed over 250" in console.screen()
         assert "● healthy 250" in console.screen()
-
-
-async def test_hostile_names_move_nothing(open_console: Any, made: Any) -> None:
-    evil = "\x1b[2J[bold red]x\n" + "y" * 300
-    bad = engine(1, State.FAILED_OVER, engine=evil, host=evil, syphon=evil)
-    entity = FleetEntity(path=evil, states=((State.FAILED_OVER, 1),), engines=((evil, State.FAILED_OVER, AT),))
-    fleet = outage(engines=(bad,), entities=(entity,), trouble=evil)
-    async with open_console(made.snapshot(fleet=fleet)) as console:
-        for key in ("7", "1"):
-            rows = console.rows()
-            assert len(rows) == 24
-            assert not any("\x1b" in row for row in rows)
-            assert "\\x1b[2J" in "\n".join(rows)
-            await console.press(key)
 
 
 async def test_without_a_fleet_nothing_of_it_is_drawn(open_console: Any, made: Any) -> None:

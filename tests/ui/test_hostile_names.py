@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from textual.content import Content
 
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
@@ -22,10 +24,12 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pick_list import markup
 from paired_servicebus.ui.shell import app as prompts
 from paired_servicebus.ui.state.view import Page, Records, View, apply_news
+from tests import fleet_views
 from tests.alarm_views import remarks
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
-NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")
+NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x",
+         "受注" * 20)  # fmt: skip
 HUGE = "x" * 70_000
 
 
@@ -33,9 +37,12 @@ def hostile(made: Any) -> Any:
     entities = [made.failed_over(name, why=name) for name in (*NAMES, HUGE)]
     queue = replace(made.queues()[0], path=NAMES[1], pulled_reason=NAMES[2], in_rotation=False)
     syphon = replace(made.syphon(), text=NAMES[1])
+    engine = fleet_views.engine(1, State.FAILED_OVER, engine=NAMES[1], host=NAMES[2], syphon=NAMES[3])
+    fleet = fleet_views.outage(engines=(engine,), trouble=NAMES[1])
     return made.snapshot(
-        *entities, queues=(queue,), syphon=syphon, troubles=remarks(*NAMES), primary=NAMES[1], environment=HUGE
-    )
+        *entities, queues=(queue,), syphon=syphon, troubles=remarks(*NAMES), primary=NAMES[1], environment=HUGE,
+        fleet=fleet,
+    )  # fmt: skip
 
 
 def happened(made: Any) -> Records:
@@ -50,6 +57,7 @@ async def test_every_page_shows_them_and_no_more(open_console: Any, made: Any) -
     async with open_console(happened(made), hostile(made), size=(140, 40)) as console:
         for key in "1234567":
             await console.press(key)
+            assert max(cell_len(row.rstrip()) for row in console.rows()) <= 140, key
             seen += console.screen()
         await console.press("1", "y")
         await console.pilot.pause(0.3)

@@ -29,7 +29,6 @@ from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
 from paired_servicebus.ui.state.view import Page, Records
-from tests.alarm_views import remarks
 from tests.gateway_views import PRIMARY, client, many, outage
 
 from .plays import MADE, Play, holds, lacks, on, play, run, sees, told, viewed
@@ -37,7 +36,6 @@ from .plays import MADE, Play, holds, lacks, on, play, run, sees, told, viewed
 SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
 KEYS = {page: str(number) for number, page in enumerate(Page, start=1)}
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
-STRANGE = ["[b]bold[/b]", "\x1b[2Jwiped", "受注" * 20, "\u202eevil", "x" * 200, "a\nb"]
 
 
 def readiness() -> Readiness:
@@ -152,21 +150,6 @@ async def test_an_engine_that_tells_less_is_shown_without_a_guess(open_console: 
             await console.press(KEYS[page])
             assert console.app.view.page is page
             assert "0 unused" not in console.screen()
-
-
-async def test_names_from_outside_are_harmless_everywhere(open_console: Any, made: Any) -> None:
-    async with open_console(made.backlog()) as console:
-        for name in STRANGE:
-            warned = made.record(e.Warned(at=made.AT, about=name, text=name))
-            entity = made.failed_over(name, why=f"{name}; next {name}")
-            told = replace(made.backlog(), entities=(entity,), primary=name, secondary=name, troubles=remarks(name))
-            await console.told(Records([warned]), told)
-            for page in Page:
-                await console.press(KEYS[page])
-                screen = console.screen()
-                assert max(cell_len(row.rstrip()) for row in console.rows()) <= 80, (page, name)
-                assert not any(code in screen for code in ("\x1b", "\u202e")), (page, name)
-                assert page is not Page.ENTITY or "[b]bold[/b]" in screen or name[0] != "["
 
 
 # -- an entity ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ WORKER_KEY = "d29ya2Vycy1rZXktb2YtdGhlLXRlc3Q="
 WORKER = AuthorizationRule(
     name="worker", rights=frozenset({Right.SEND, Right.LISTEN}), primary_key=WORKER_KEY, secondary_key=WORKER_KEY
 )
-RESULTS = {one.name: one for one in EXPERIMENTS}
 
 
 @dataclass

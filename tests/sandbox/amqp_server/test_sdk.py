@@ -6,10 +6,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from azure.servicebus import ServiceBusClient as SyncClient
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import (
-    MessageLockLostError,
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -18,7 +16,6 @@ from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
-    SessionCannotBeLockedError,
     SessionLockLostError,
 )
 
@@ -84,13 +81,6 @@ async def test_lists_and_batches_are_unpacked(port, client):
     assert bodies(got) == [f"list {index}" for index in range(20)] + [f"batch {index}" for index in range(30)]
 
 
-async def test_large_messages_travel_in_several_frames(client):
-    await send(client, "orders", ServiceBusMessage(b"x" * 250_000))
-    async with client.get_queue_receiver("orders") as receiver:
-        (got,) = await receiver.receive_messages(1)
-        assert b"".join(got.body) == b"x" * 250_000
-
-
 async def test_a_message_beyond_the_limit_is_refused_and_the_link_lives(port, client):
     async with client.get_queue_sender("orders") as sender:
         with pytest.raises(MessageSizeExceededError):
@@ -149,12 +139,6 @@ async def test_nothing_is_sent_to_a_dead_letter_queue(client):
         await send(client, "orders/$DeadLetterQueue", ServiceBusMessage("x"))
 
 
-async def test_entity_paths_may_hold_slashes(port, client):
-    port.namespace.create_queue("contoso/x-servicebus-transfer/0")
-    await send(client, "contoso/x-servicebus-transfer/0", ServiceBusMessage("parked"))
-    assert port.counts("contoso/x-servicebus-transfer/0").active == 1
-
-
 # ---------------------------------------------------------------- receiving and settling
 
 
@@ -192,14 +176,6 @@ async def test_deferred_messages_come_by_number(port, client):
     assert (port.counts("orders").active, port.counts("orders").dead_letter) == (0, 1)
 
 
-async def test_receive_and_delete(port, client):
-    await send(client, "orders", *(ServiceBusMessage(str(index)) for index in range(5)))
-    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-    async with client.get_queue_receiver("orders", receive_mode=mode) as receiver:
-        assert bodies(await receiver.receive_messages(5)) == list("01234")
-    assert port.counts("orders").total == 0
-
-
 async def test_what_a_closing_receiver_had_buffered_comes_back_uncounted(client):
     await send(client, "orders", *(ServiceBusMessage(str(index)) for index in range(10)))
     async with client.get_queue_receiver("orders", prefetch_count=10) as receiver:
@@ -207,19 +183,6 @@ async def test_what_a_closing_receiver_had_buffered_comes_back_uncounted(client)
     async with client.get_queue_receiver("orders") as receiver:
         rest = await receiver.receive_messages(9, max_wait_time=2)
     assert [message.delivery_count for message in rest] == [0] * 9
-
-
-async def test_a_lock_that_expired_is_lost(port, client):
-    await send(client, "orders", ServiceBusMessage("x"))
-    async with client.get_queue_receiver("orders") as receiver:
-        (message,) = await receiver.receive_messages(1)
-        port.jump(timedelta(seconds=61))
-        (again,) = await receiver.receive_messages(1, max_wait_time=3)
-        assert again.delivery_count == 1
-        with pytest.raises(MessageLockLostError):
-            await receiver.complete_message(message)
-        await receiver.complete_message(again)
-    assert port.counts("orders").total == 0
 
 
 async def test_renewing_a_lock(port, client):
@@ -255,23 +218,6 @@ async def test_peek_changes_nothing(port, client):
         assert bodies(await receiver.peek_messages(5, sequence_number=4)) == ["3", "4"]
         assert await receiver.peek_messages(5, sequence_number=9) == []
     assert port.counts("orders").active == 5
-
-
-async def test_receivers_share_a_queue(client):
-    await send(client, "orders", *(ServiceBusMessage(str(index)) for index in range(10)))
-    async with client.get_queue_receiver("orders") as one, client.get_queue_receiver("orders") as other:
-        await asyncio.gather(one.peek_messages(1), other.peek_messages(1))
-        first = await one.receive_messages(5)
-        second = await other.receive_messages(5)
-    assert sorted(bodies([*first, *second])) == [str(index) for index in range(10)]
-
-
-async def test_a_waiting_receiver_gets_what_is_sent_later(port, client):
-    async with client.get_queue_receiver("orders") as receiver:
-        waiting = asyncio.create_task(receiver.receive_messages(1, max_wait_time=5))
-        await port.until(lambda: port.namespace.queue("orders").messages.consumers == 1)
-        await send(client, "orders", ServiceBusMessage("late"))
-        assert bodies(await waiting) == ["late"]
 
 
 # ---------------------------------------------------------------- schedules
@@ -352,15 +298,6 @@ async def test_next_available_sessions(client):
                 pass
 
 
-async def test_a_held_session_cannot_be_had(client):
-    async with client.get_queue_receiver("payments", session_id="a"):
-        with pytest.raises(SessionCannotBeLockedError):
-            async with client.get_queue_receiver("payments", session_id="a"):
-                pass
-    async with client.get_queue_receiver("payments", session_id="a") as receiver:
-        assert receiver.session.session_id == "a"
-
-
 async def test_session_queues_want_sessions_and_others_do_not(client):
     with pytest.raises(ServiceBusError, match="requires sessions"):
         async with client.get_queue_receiver("payments"):
@@ -407,18 +344,3 @@ async def test_sessions_are_listed(client):
 
 
 # ---------------------------------------------------------------- the synchronous client
-
-
-async def test_the_synchronous_client_works_the_same(port):
-    def work() -> list[str]:
-        with SyncClient.from_connection_string(port.connection_string, retry_total=0) as client:
-            with client.get_queue_sender("orders") as sender:
-                sender.send_messages([ServiceBusMessage(str(index)) for index in range(3)])
-            with client.get_queue_receiver("orders") as receiver:
-                got = receiver.receive_messages(3)
-                for message in got:
-                    receiver.complete_message(message)
-                return bodies(got)
-
-    assert await asyncio.to_thread(work) == ["0", "1", "2"]
-    assert port.counts("orders").total == 0

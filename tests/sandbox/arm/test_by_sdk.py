@@ -39,7 +39,6 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 IN = ("group", "primary")
 AT = ("group", "tertiary")
 MANAGE = FaultTerms(operations=frozenset({Operation.MANAGE}))
-MESSAGING = FaultTerms(operations=frozenset(Operation) - {Operation.MANAGE, Operation.CONTACT})
 FOR_EVER = "P10675199DT2H48M5.4775807S"
 
 
@@ -266,20 +265,3 @@ async def test_a_namespace_that_cannot_be_managed_cuts_its_requests_alone(
     assert (await client.namespaces.get("group", "secondary")).name == "secondary"
     sandbox["primary"].node.faults.remove(fault.id)
     assert (await client.queues.get(*IN, "orders")).name == "orders"
-
-
-async def test_a_black_hole_answers_nothing_until_it_ends(sandbox: Sandbox, client: ServiceBusManagementClient) -> None:
-    fault = sandbox["primary"].node.faults.add("black-holed", terms=MANAGE)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await client.queues.get(*IN, "orders")
-    assert (await client.namespaces.get("group", "secondary")).name == "secondary"
-    sandbox["primary"].node.faults.remove(fault.id)
-    assert (await client.queues.get(*IN, "orders")).name == "orders"
-
-
-async def test_messaging_fails_while_arm_works(sandbox: Sandbox, client: ServiceBusManagementClient) -> None:
-    sandbox["primary"].node.faults.add("refused", terms=MESSAGING)
-    with pytest.raises(ServiceBusError):
-        await send(sandbox["primary"].connection_string, "orders")
-    assert (await client.queues.create_or_update(*IN, "more", SBQueue())).name == "more"
