@@ -37,6 +37,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
+from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 
 WAIT = 60.0
 """Seconds after which a condition that is waited for counts as not met."""
@@ -217,6 +218,13 @@ async def newest_snapshot(client: ControlClient, enough: Callable[[Snapshot], bo
 
 
 Engine = Callable[..., AbstractAsyncContextManager[Hosted]]
+
+
+@pytest.fixture(autouse=True)
+def brisk() -> Iterator[None]:
+    """The SDK's own sleeps are short."""
+    with shorten_sleeps():
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from paired_servicebus.pairing import (
 )
 from paired_servicebus.pairing.syphon import sdk_pump
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 
 PATIENCE = 60.0
 IMPATIENT = {"send_timeout": 1.0, "ping_timeout": 1.0}
@@ -132,9 +133,11 @@ def _text(name: object) -> str:
 
 
 @pytest.fixture(autouse=True)
-def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pump on the SDK notices sooner that a destination takes messages again."""
+def brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A pump on the SDK notices sooner that a destination takes messages again, and the SDK's own sleeps are short."""
     monkeypatch.setattr(sdk_pump, "SLICE", 0.25)
+    with shorten_sleeps():
+        yield
 
 
 @pytest.fixture

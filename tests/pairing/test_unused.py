@@ -154,10 +154,10 @@ async def test_one_that_is_used_while_it_is_looked_at_stays(world: World, monkey
     quiet(world, SPARE)
     wait = asyncio.sleep
 
-    async def meanwhile(seconds: float) -> None:
+    async def meanwhile(seconds: float, result: Any = None) -> Any:
         if seconds == module.SETTLE_SECONDS:
             world.sandbox["secondary"].node.namespace.queue(SPARE).messages.accessed_at += 60
-        await wait(min(seconds, 0.05))
+        return await wait(min(seconds, 0.05), result)
 
     monkeypatch.setattr(module.asyncio, "sleep", meanwhile)
     with pytest.raises(CleanUpError, match="it was used"):
