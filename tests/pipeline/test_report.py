@@ -195,10 +195,10 @@ def test_cost_is_priced_where_a_price_is_known(report: Report) -> None:
     assert "0.0005 EUR" in text_of(report, Price(million_operations=8.0, currency="EUR"))
 
 
-def test_acts_have_operator_reason_and_outcome(report: Report) -> None:
-    (act,) = report.acts
+def test_orders_have_operator_reason_and_outcome(report: Report) -> None:
+    (order,) = (one for one in report.timeline if one.is_order)
 
-    assert (act.by, act.what, act.why, act.outcomes) == ("anna", "pause-syphon", "to look", {"done": 1})
+    assert order.text == 'order pause-syphon by anna: "to look": done'
 
 
 # -- choices -------------------------------------------------------------------------------------------------------

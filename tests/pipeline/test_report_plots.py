@@ -98,7 +98,7 @@ def test_plots_have_units_utc_grid_and_marks(report: Report) -> None:
     assert ">messages a second<" in text
     assert ">2023-11-14 UTC, 1 s a step<" in text
     assert ">failed over<" in text
-    assert ">22:14:51 pause-syphon by anna<" in text
+    assert ">22:14:51 pause-syphon by anna: &quot;to look&quot;: done<" in text
     assert text.count('stroke="#e3e8ee"') > 6, "a grid in both directions"
 
 

@@ -90,7 +90,7 @@ def test_tables_on_disk_make_the_same_report(tmp_path: Path) -> None:
     memory = made()
     with Tables.open(memory.store(tmp_path / "tables")) as tables:
         found, known = last_report(tables), last_report(memory)
-    for name in ("episodes", "failovers", "entities", "cost", "judgement", "acts", "timeline"):
+    for name in ("episodes", "failovers", "entities", "cost", "judgement", "timeline"):
         assert getattr(found, name) == getattr(known, name), name
 
 

@@ -86,7 +86,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "records are missing": (
         ("update made_engines set missing = 3, complete_to = make_timestamp(1700000060000000)",),
-        ("3 records", "22:14:20"),
+        ("303        3  22:14:20",),
     ),
 }  # fmt: skip
 
@@ -162,8 +162,9 @@ def test_an_order_of_the_fleet_is_one_act_at_its_engines() -> None:
     played = [record for name in names for record in records(START, *EVENTS[62:], order, done, engine=name)]
     episodes = [{**EPISODE, "engine": name, "id": name} for name in names]
     report = last_report(MemoryTables(played, rows={"episodes": episodes}))
-    (act,) = (one for one in report.acts if one.by == "anna (fleet)")
-    assert (act.engines, act.outcomes) == (tuple(names), {"done": 3})
+    (order,) = (one for one in report.timeline if "anna (fleet)" in one.text)
+    assert (order.engines, order.is_order) == (tuple(names), True)
+    assert order.text.endswith(": done")
     assert report.failovers[0].engines == tuple(names)
     assert "at all 3 engines" in text_of(report)
 

@@ -22,9 +22,9 @@ from paired_servicebus.pipeline.report.queries.incident_queries import (
 )
 from paired_servicebus.pipeline.report.queries.message_queries import read_messages
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource
-from paired_servicebus.pipeline.report.report_values import Act, Chain, Report, Source, TimelineEntry
+from paired_servicebus.pipeline.report.report_values import Chain, Report, Source, TimelineEntry
 
-# The timeline and the operators' acts: sentences from the table `timeline`, with repeats folded.
+# The timeline, with the operators' orders: sentences from the table `timeline`, with repeats folded.
 
 MAX_ROWS: Final = 20_000
 """Events of a timeline that are read."""
@@ -32,6 +32,8 @@ MAX_REASON: Final = 160
 """Characters of a reason."""
 NEAR: Final = 5.0
 """Seconds within which the same event of several entities or engines is one line."""
+ORDER_NEAR: Final = 30.0
+"""The same of an order, which reaches the engines of a fleet one after the other."""
 CYCLE: Final = 900.0
 """Seconds within which an event that recurs belongs to the same trouble."""
 SHOWN: Final = 3
@@ -58,42 +60,6 @@ def _dead_lettered(row: Row) -> TimelineEntry:
     )
 
 
-def read_acts(scope: Scope) -> tuple[Act, ...]:
-    """Return the operators' acts; an order that reached several targets or engines within NEAR is one act."""
-    acts: list[Act] = []
-    for row in scope.rows(_ACTS):
-        act = Act(
-            at=row["event_time"],
-            by=row["by"],
-            what=row["what"],
-            targets=(row["target"],),
-            why=row["why"],
-            engines=(row["engine"],),
-            outcomes={row["outcome"]: 1},
-        )
-        place = next((place for place, one in enumerate(acts) if _is_one_act(one, act)), None)
-        if place is None:
-            acts.append(act)
-        else:
-            acts[place] = _joined(acts[place], act)
-    return tuple(acts)
-
-
-def _is_one_act(one: Act, other: Act) -> bool:
-    same = (one.by, one.what, one.why) == (other.by, other.what, other.why)
-    return same and other.at - one.at <= (NEAR if "(fleet)" not in other.by else 6 * NEAR)
-
-
-def _joined(one: Act, other: Act) -> Act:
-    (outcome,) = other.outcomes
-    return replace(
-        one,
-        targets=tuple(dict.fromkeys((*one.targets, *other.targets))),
-        engines=tuple(dict.fromkeys((*one.engines, *other.engines))),
-        outcomes={**one.outcomes, outcome: one.outcomes.get(outcome, 0) + 1},
-    )
-
-
 def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
     """Return a line for each event in order of time.
 
@@ -107,14 +73,14 @@ def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
         text = write(row) if write is not None else None
         if text is None:
             continue
-        about, engine = _about(row), row["engine"]
-        entry = TimelineEntry(
-            at=row["event_time"], until=row["event_time"], about=(about,) if about else (), engines=(engine,), text=text
-        )
+        about, engine, at = _about(row), row["engine"], row["event_time"]
+        is_order = row["kind"] == "commanded"
+        names = (about,) if about else ()
+        entry = TimelineEntry(at=at, until=at, about=names, engines=(engine,), text=text, is_order=is_order)
         place, own = newest.get(text), latest.get((engine, about))
         if row["kind"] in _REPEATING and own is not None and entries[own].text == text:
             place = own
-        elif place is not None and (row["event_time"] - entries[place].until > NEAR or own == place):
+        elif place is not None and (at - entries[place].until > (ORDER_NEAR if is_order else NEAR) or own == place):
             place = None
         if place is None:
             place = len(entries)
@@ -152,8 +118,8 @@ def _extended(one: TimelineEntry, other: TimelineEntry) -> TimelineEntry:
 
 
 def _about(row: Row) -> str:
-    if row["entity"]:
-        return str(row["entity"])
+    if row["entity"] or row["target"]:
+        return str(row["entity"] or row["target"])
     return f"backlog/{row['queue']}" if row["queue"] is not None else ""
 
 
@@ -180,8 +146,7 @@ def _ping_failed(row: Row) -> str:
 
 def _commanded(row: Row) -> str:
     why = f': "{_short(row["why"])}"' if row["why"] else ""
-    target = f" {_short(row['target'])}" if row["target"] else ""
-    return f"order {_short(row['command'])}{target} by {_short(row['by'])}{why}"
+    return f"order {_short(row['command'])} by {_short(row['by'])}{why}: {_short(row['outcome'])}"
 
 
 _SENTENCES: Final[dict[str, Callable[[Row], str | None]]] = {
@@ -208,9 +173,13 @@ _REPEATING: Final = frozenset({"ping-accepted", "ping-failed", "destination-fail
 _KINDS: Final = ", ".join(f"'{kind}'" for kind in _SENTENCES)
 _WHERE: Final = f"{{mine}} and kind in ({_KINDS})"
 _TIMELINE: Final = f"""
-select engine, epoch_us(event_time) / 1e6 as event_time, kind, entity, queue, was, now, why, "by", reason, throttled,
-       backlog_queues, command, target, about, text
-from timeline where {_WHERE} order by timeline.event_time, engine, boot, seq limit {{most}}
+select engine, epoch_us(events.event_time) / 1e6 as event_time, kind, entity, queue, was, now, why, "by", reason,
+       throttled, backlog_queues, command, target, about, text,
+       coalesce(nullif(ends.outcome, ''), '{NO_OUTCOME}') as outcome
+from (select * exclude (outcome) from timeline where {_WHERE}) as events
+left join (select engine, boot, command_seq as seq, outcome from timeline where kind = 'command-ended') as ends
+  using (engine, boot, seq)
+order by events.event_time, engine, boot, seq limit {{most}}
 """
 _DEAD_LETTERS: Final = """
 select engine, entity, reason, count(*)::bigint as number, epoch_us(min(event_time)) / 1e6 as event_time,
@@ -220,18 +189,6 @@ where kind = 'dead-lettered' and trouble is null and {mine}
 group by engine, entity, reason order by event_time limit {most}
 """
 _EVENTS: Final = f"select count(*) as number from timeline where {_WHERE}"
-_ACTS: Final = f"""
-select epoch_us(acts.event_time) / 1e6 as event_time, acts.engine, coalesce(acts."by", '') as "by",
-       coalesce(acts.command, '') as what,
-       coalesce(acts.target, '') as target, coalesce(acts.why, '') as why,
-       coalesce(nullif(ends.outcome, ''), '{NO_OUTCOME}') as outcome
-from (select * from timeline where kind = 'commanded' and {{mine}}) acts left join timeline ends
-  on ends.kind = 'command-ended' and ends.engine = acts.engine and ends.boot = acts.boot
- and ends.command_seq = acts.seq
-order by acts.event_time, acts.engine, acts.seq limit {MAX_ROWS}
-"""
-
-
 BEFORE = 30.0
 """Seconds of normal operation before an incident that its report includes."""
 AFTER = 15.0
@@ -330,7 +287,6 @@ def _of_chain(tables: TableSource, chains: list[Chain], chain: Chain) -> Report:
 def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, before: float | None) -> Report:
     tables, recorded = chosen.tables, chosen.recorded
     scope = Scope(tables=tables, pairings=chosen.pairings, engines=chosen.engines, since=since, until=until)
-    acts = read_acts(scope)
     began = episodes[0].began_at if episodes else since
     ended = max((one.ended_at for one in episodes), default=until)
     timeline, left_out = read_timeline(scope)
@@ -349,10 +305,9 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         entities=entities,
         cost=read_cost(scope, began, min(ended, until), recorded[0], before) if episodes else read_total(scope),
         judgement=judgement,
-        acts=acts,
         timeline=timeline,
-        curves=read_curves(scope, episodes, acts, recorded),
-        unknowns=(*read_unknowns(scope, engines, judgement), *more),
+        curves=read_curves(scope, episodes, timeline, recorded),
+        unknowns=(*read_unknowns(scope), *more),
     )
 
 

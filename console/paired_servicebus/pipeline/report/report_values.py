@@ -287,20 +287,6 @@ class IncidentCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """An operator's act, at one engine or several."""
-
-    at: float
-    by: str
-    what: str
-    targets: tuple[str, ...]
-    why: str
-    engines: tuple[str, ...]
-    outcomes: dict[str, int]
-    """Each with the number of targets and engines."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
     """A line of the timeline, for all that it happened to within seconds."""
 
@@ -311,6 +297,8 @@ class TimelineEntry:
     """Entities or backlog queues; empty: the engine itself."""
     engines: tuple[str, ...]
     text: str
+    is_order: bool = False
+    """Whether an operator gave it; its text has the outcome."""
     times: int = 1
 
 
@@ -327,7 +315,6 @@ class Mark:
     """A moment to mark in the plots."""
 
     at: float
-    kind: Literal["order", "state"]
     text: str
 
 
@@ -383,7 +370,6 @@ class Report:
     """Those that failed over first, then those with the most failures."""
     cost: IncidentCost
     judgement: Judgement
-    acts: tuple[Act, ...]
     timeline: tuple[TimelineEntry, ...]
     curves: Curves
     unknowns: tuple[str, ...]

@@ -297,30 +297,18 @@ def failures(kinds: dict[str, int]) -> str:
     return listed(f"{count:,} {one_line(kind, most=80)}" for kind, count in kinds.items())
 
 
-def targets(names: Sequence[str]) -> str:
-    """Return what an order was about."""
-    return few([name or "everything" for name in names], 8)
-
-
-def outcomes(found: dict[str, int]) -> str:
-    """Return the outcomes of an order, with their numbers if there are several."""
-    several = len(found) > 1
-    return "; ".join(
-        (f"{number:,} × " if several else "") + one_line(outcome, most=160) for outcome, number in found.items()
-    )
-
-
-def timeline(report: Report, clock: Clock) -> Iterator[str]:
-    """Yield the lines of the timeline."""
+def timeline(report: Report, clock: Clock, *, orders: bool = False) -> Iterator[str]:
+    """Yield the lines of the timeline. orders: only those of operators."""
     everywhere = len({engine for entry in report.timeline for engine in entry.engines})
-    for entry in report.timeline[:MAX_LINES]:
+    entries = [entry for entry in report.timeline if entry.is_order or not orders]
+    for entry in entries[:MAX_LINES]:
         until = f"–{clock(entry.until)}" if clock(entry.until) != clock(entry.at) else ""
         about = f"{few(entry.about)} " if entry.about else ""
         again = f" ({entry.times:,} times)" if entry.times > max(1, len(entry.about)) * len(entry.engines) else ""
         engines = few(entry.engines, 3) if len(entry.engines) < everywhere else f"all {everywhere} engines"
         yield f"{clock(entry.at)}{until} {about}{entry.text}{again}{f' – at {engines}' if everywhere > 1 else ''}"
-    if len(report.timeline) > MAX_LINES:
-        yield f"and {len(report.timeline) - MAX_LINES:,} more lines; --format json has them"
+    if len(entries) > MAX_LINES:
+        yield f"and {len(entries) - MAX_LINES:,} more lines; --format json has them"
 
 
 # For customers: what happened, whose messages were late, and whether any is lost; no word of this house.

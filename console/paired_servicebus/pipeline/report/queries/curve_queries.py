@@ -6,6 +6,7 @@ bucket's rate is that of the data, wherever the counts begin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
@@ -13,18 +14,20 @@ from typing import Final
 
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, micros
 from paired_servicebus.pipeline.report.report_values import (
-    Act,
     Chain,
     Curves,
     Mark,
     Panel,
     Series,
+    TimelineEntry,
 )
 from paired_servicebus.pipeline.report.sentences import few
 
 MAX_BUCKETS: Final = 240
 LENGTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Seconds that a bucket may have; longer ones are whole days."""
+_SIGNED: Final = re.compile(r"^order | \(SHA256:[^)]*\)")
+"""Words of an order that a legend has no room for."""
 ROUTES: Final = ("primary", "backlog", "failed")
 Spans = tuple[tuple[float, float], ...]
 
@@ -69,7 +72,9 @@ class Buckets:
         return {"begin": begin, "end": begin + length * self.count, "start": begin, "length": length}
 
 
-def read_curves(scope: Scope, episodes: Chain, acts: Sequence[Act], recorded: tuple[float, float]) -> Curves:
+def read_curves(
+    scope: Scope, episodes: Chain, timeline: Sequence[TimelineEntry], recorded: tuple[float, float]
+) -> Curves:
     """Return the data of all plots."""
     buckets = Buckets.of(scope.since, scope.until, recorded)
     away = _away(tuple(one.entity for one in episodes), episodes, scope.until)
@@ -79,13 +84,8 @@ def read_curves(scope: Scope, episodes: Chain, acts: Sequence[Act], recorded: tu
         bucket=float(buckets.length),
         buckets=buckets.count,
         panels=tuple(panels),
-        marks=tuple(Mark(at=act.at, kind="order", text=f"{act.what} by {_name(act.by)}") for act in acts),
+        marks=tuple(Mark(at=one.at, text=_SIGNED.sub("", one.text)) for one in timeline if one.is_order),
     )
-
-
-def _name(by: str) -> str:
-    """Return an operator without the fingerprint of the key; the timeline has it, and a legend has no room."""
-    return by.partition(" (SHA256:")[0]
 
 
 def _sends(scope: Scope, buckets: Buckets, episodes: Chain) -> list[Panel]:

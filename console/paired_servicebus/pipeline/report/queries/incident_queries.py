@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource, limit_of, micros, possible
 from paired_servicebus.pipeline.report.report_values import (
@@ -19,7 +18,6 @@ from paired_servicebus.pipeline.report.report_values import (
     IncidentEpisode,
     incidents,
 )
-from paired_servicebus.pipeline.report.verdict import Judgement
 
 # Episodes, engines and the recorded time, from the tables `episodes` and `engines`.
 
@@ -98,20 +96,7 @@ def read_pairings(tables: TableSource) -> dict[str, tuple[str, ...]]:
 
 def read_engines(scope: Scope) -> tuple[EngineBoot, ...]:
     """Return the boots of the scope's engines with records in its time, and the incomplete ones before its end."""
-    return tuple(_boot(row) for row in scope.rows(_ENGINES))
-
-
-def _boot(row: Row) -> EngineBoot:
-    words = ("pairing", "engine", "boot", "ended", "end_reason", "primary", "secondary", "version")
-    values: Row = {name: str(row[name] or "") for name in words}
-    return EngineBoot(
-        **values,
-        started_at=row["started_at"],
-        last_at=row["last_at"],
-        complete_to=row["complete_to"],
-        records=row["records"] or 0,
-        missing=row["missing"] or 0,
-    )
+    return tuple(EngineBoot(**row) for row in scope.rows(_ENGINES))
 
 
 def count_recovered(scope: Scope) -> int:
@@ -134,8 +119,12 @@ select epoch_us(min(event_time)) / 1e6 as first, epoch_us(max(event_time)) / 1e6
 where trouble is null and event_time >= timestamp '1970-01-01' and event_time < make_timestamp(?::bigint)
   and list_contains(?, engine)
 """
+_TEXTS: Final = ", ".join(
+    f"""coalesce("{name}", '') as "{name}\""""
+    for name in ("pairing", "engine", "boot", "ended", "end_reason", "primary", "secondary", "version")
+)
 _ENGINES: Final = f"""
-select pairing, engine, boot, ended, end_reason, "primary", secondary, version, records, missing,
+select {_TEXTS}, coalesce(records, 0) as records, coalesce(missing, 0) as missing,
        {_times("started_at", "last_at", "complete_to")}
 from engines
 where list_contains({{engines}}, engine) and coalesce(started_at, first_at, last_at) <= {{until}}
@@ -148,52 +137,25 @@ where list_contains({engines}, engine) and failed_over_at is null and began_at b
 """
 
 
-# The facts that a report cannot have, each with its reason.
+# The facts that a report cannot have, each with its reason. Those about journals are in the verdict's evidence.
 
 MAX_NAMED: Final = 5
-"""Engines or files that are named."""
+"""Files that are named."""
 
 
-def read_unknowns(scope: Scope, engines: Sequence[EngineBoot], judgement: Judgement) -> Iterator[str]:
+def read_unknowns(scope: Scope) -> Iterator[str]:
     """Yield a sentence for each fact that the tables lack."""
-    yield from _incomplete(engines)
-    yield from _unreadable(scope)
-    impossible = scope.count(_IMPOSSIBLE, latest=micros(limit_of(scope.tables)))
-    if impossible:
-        yield f"{plural(impossible, 'record')} with an impossible time: not in any figure by time"
-    if judgement.unjudged:
-        newer = f"newer than the judgement of {day_and_clock(judgement.judged_at or 0.0)} UTC"
-        yield f"{plural(judgement.unjudged, 'receipt')} {newer}"
-    if not scope.count(_COUNTS):
-        yield "no sends were counted in this time: what callers met is unknown"
-    if judgement.incident and judgement.silent:
-        yield (
-            f"no receiver reports what it got from {_listed(judgement.silent)}: there, a message counts as delivered "
-            "when its destination accepted it"
-        )
-
-
-def _incomplete(engines: Sequence[EngineBoot]) -> Iterator[str]:
-    found = [one for one in engines if one.missing]
-    for one in found[:MAX_NAMED]:
-        to = f"complete to {day_and_clock(one.complete_to)} UTC" if one.complete_to else "its first records are missing"
-        yield f"the journal of {one.engine} lacks {plural(one.missing, 'record')} ({to}): figures may be too small"
-    if len(found) > MAX_NAMED:
-        rest = sum(one.missing for one in found[MAX_NAMED:])
-        yield f"the journals of {len(found) - MAX_NAMED:,} more starts of engines lack {plural(rest, 'record')}"
-
-
-def _unreadable(scope: Scope) -> Iterator[str]:
     rows = scope.rows(_UNREADABLE)
     if rows:
         named = [f"{row['lines']:,} in {repeated(row['file'] or 'a file')}" for row in rows[:MAX_NAMED]]
         rest = [f"the rest in {len(rows) - MAX_NAMED} more"] if len(rows) > MAX_NAMED else []
         total = sum(row["lines"] for row in rows)
         yield f"{plural(total, 'line')} of the journals could not be read: {', '.join([*named, *rest])}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else "")
+    impossible = scope.count(_IMPOSSIBLE, latest=micros(limit_of(scope.tables)))
+    if impossible:
+        yield f"{plural(impossible, 'record')} with an impossible time: not in any figure by time"
+    if not scope.count(_COUNTS):
+        yield "no sends were counted in this time: what callers met is unknown"
 
 
 _UNREADABLE: Final = """
