@@ -68,13 +68,17 @@ def servicebus_sandbox(
 ) -> Iterator[PytestSandbox]:
     """Yield the sandbox, clean for each test: no messages, faults, sessions or connections of an earlier one.
 
+    Its keys are new, unless `servicebus_session` shares them: a client that an earlier test left running is refused,
+    and a warning names that test.
+
     Do not use the `node` of a namespace: it belongs to the sandbox's thread.
     """
     from servicebus_sandbox.fixtures.pytest_sandbox import PytestSandbox
 
     if request.config.getini(FAST_SLEEPS):
         request.getfixturevalue(FAST_SLEEPS)
-    sandbox = PytestSandbox(_servicebus_pool.clean(servicebus_namespaces), test=request.node.nodeid)
+    test = request.node.nodeid
+    sandbox = PytestSandbox(_servicebus_pool.clean(servicebus_namespaces, test=test), test=test)
     yield sandbox
     sandbox.end()
 

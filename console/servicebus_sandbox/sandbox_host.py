@@ -32,7 +32,7 @@ from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, host_for, is_loopback
+from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, host_for, is_loopback, proxy_remark
 from servicebus_sandbox.serving.certificates import make_certificates
 from servicebus_sandbox.serving.listener import Listener, ListenError
 from servicebus_sandbox.serving.websocket_server import WebSocketServer
@@ -41,6 +41,8 @@ from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = "servicebus-sandbox-"
+MAX_RETIRED: Final = 1000
+"""Keys of earlier tests that are still recognized."""
 _LOCK: Final = "in-use"
 
 
@@ -140,6 +142,8 @@ class Namespaces:
         self._listen = listen
         self._running: dict[str, tuple[SandboxNamespace, AsyncExitStack]] = {}
         self._specs: dict[str, NamespaceSpec] = {}
+        self._made_keys: dict[str, str] = {}
+        self._retired: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[SandboxNamespace]:
         return iter([namespace for namespace, _ in self._running.values()])
@@ -149,9 +153,13 @@ class Namespaces:
 
     async def add(self, spec: NamespaceSpec) -> SandboxNamespace:
         """Start a namespace, or nothing on an error. Raises ListenError, and as `NamespaceSpec.fill` does."""
-        spec = replace(spec, rules=_with_root(spec.rules))
+        given = spec.rules
+        spec = replace(spec, rules=_with_root(given))
+        if spec.rules is not given:
+            self._made_keys[spec.name] = spec.rules[0].primary_key
         async with AsyncExitStack() as stack:
             namespace = await _open(spec, self._clock, self._tls, self._issuer, self._listen, stack)
+            namespace.node.authorization.retired = self._retired
             self._running[spec.name] = namespace, stack.pop_all()
         self._specs[spec.name] = replace(spec, port=namespace.amqp_port)
         return namespace
@@ -166,11 +174,14 @@ class Namespaces:
         for node in self.nodes():
             node.clock_jumped()
 
-    async def renew(self, specs: Sequence[NamespaceSpec]) -> None:
+    async def renew(self, specs: Sequence[NamespaceSpec], *, retire: str | None = None) -> None:
         """End every namespace, return to the time of day, and start `specs`.
 
+        retire: who has the keys until now; keys that were made here are replaced by new ones. None: all stay.
         A port that another program took meanwhile is replaced by a free one.
         """
+        if retire is not None:
+            specs = [self._without_made_key(spec, retire) for spec in specs]
         await self.end_all()
         self._clock.restart()
         for spec in specs:
@@ -179,6 +190,16 @@ class Namespaces:
             except ListenError as error:
                 log.warning("namespace '%s' gets another port: %s", spec.name, error)
                 await self.add(replace(spec, port=0))
+
+    def _without_made_key(self, spec: NamespaceSpec, owner: str) -> NamespaceSpec:
+        """Retire a namespace's root key if it was made here; return its settings without it."""
+        key = self._made_keys.pop(spec.name, None)
+        if key is None:
+            return spec
+        self._retired[key] = owner
+        while len(self._retired) > MAX_RETIRED:
+            del self._retired[next(iter(self._retired))]
+        return replace(spec, rules=tuple(rule for rule in spec.rules if rule.name != KEY_NAME))
 
     async def open(self, spec: NamespaceSpec) -> ArmNamespace:
         """Start a namespace for ARM."""
@@ -212,12 +233,13 @@ class Sandbox:
         """Set the clock of every namespace forward. Raises ValueError unless `seconds` is above 0."""
         self._namespaces.advance(seconds)
 
-    async def renew(self) -> None:
+    async def renew(self, *, retire: str | None = None) -> None:
         """Replace every namespace by a new one, as at the start: same ports and keys, the clock at the time of day.
 
+        retire: who has the keys until now; namespaces without a root rule of their own get new keys. None: they stay.
         Connections end. Messages, faults, changed entities and the namespaces that ARM created are gone.
         """
-        await self._namespaces.renew(self._first)
+        await self._namespaces.renew(self._first, retire=retire)
         self._manager.replace([_place(namespace) for namespace in self._namespaces])
 
     @property
@@ -247,6 +269,9 @@ class Sandbox:
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
         if not is_loopback(listen):
             log.warning(OPEN_TO_OTHERS, listen)
+        remark = proxy_remark(os.environ)
+        if remark is not None:
+            log.warning("%s", remark)
         clock = SandboxClock()
         issuer = Issuer(clock.time_of_day)
         async with AsyncExitStack() as stack:
@@ -297,7 +322,7 @@ async def _open(
         complaints=node.complaints,
     )
     websockets = WebSocketServer(node.protocol)
-    https = HttpsServer(management, node.faults, lobby=node.lobby, websockets=websockets)
+    https = HttpsServer(management, node.faults, admission=node.admission, websockets=websockets)
     stack.push_async_callback(https.close)
     stack.callback(websockets.close)
     listener = Listener(
@@ -306,7 +331,7 @@ async def _open(
         https=https.protocol,
         tls=tls,
         faults=node.faults,
-        lobby=node.lobby,
+        admission=node.admission,
     )
     stack.push_async_callback(listener.close)
     node.faults.watch(https.faults_changed)

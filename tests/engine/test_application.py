@@ -41,6 +41,7 @@ from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management, QueueWanted
 from paired_servicebus.pairing.monitoring import unused_queues
 from paired_servicebus.pairing.options import PairingOptions
+from servicebus_amqp.server import admission
 from servicebus_sandbox import Sandbox
 from tests.journal_files import read_records
 from tests.ports import free_port
@@ -428,7 +429,7 @@ async def test_a_process_without_descriptors_neither_spins_nor_fills_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The bug: each attempt that failed was followed by the next at once, and by a line of the log."""
-    monkeypatch.setattr(control_server, "NO_DESCRIPTOR_PAUSE", 0.05)
+    monkeypatch.setattr(admission, "SCARCE_SECONDS", 0.05)
     loop, tried = asyncio.get_running_loop(), []
     accept = loop.sock_accept
 
@@ -450,7 +451,7 @@ async def test_a_process_without_descriptors_neither_spins_nor_fills_the_log(
 
 
 async def test_without_descriptors_strangers_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_server, "NO_DESCRIPTOR_PAUSE", 2 * WAIT)
+    monkeypatch.setattr(admission, "SCARCE_SECONDS", 2 * WAIT)
     loop, failing = asyncio.get_running_loop(), asyncio.Event()
     accept = loop.sock_accept
 

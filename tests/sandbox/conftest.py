@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.authorization import Authorization, root_rule
 from servicebus_sandbox.atom.https_server import HttpsServer
@@ -20,7 +21,6 @@ from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.certificates import Certificates, make_certificates
 from servicebus_sandbox.serving.listener import Listener
-from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
 
 KEYS = {"Root": "top+secret/="}
 IMPATIENT = pytest.mark.parametrize("patience", [0.4])
@@ -81,15 +81,15 @@ async def port(certificates: Certificates, patience: float) -> AsyncIterator[Por
         changed=lambda: changes.append(time.time()),
         complaints=RefusalLog("contoso"),
     )
-    lobby = Lobby("contoso")
-    https = HttpsServer(management, board, lobby=lobby, patience=patience)
+    lobby = Admission(print)
+    https = HttpsServer(management, board, admission=lobby, patience=patience)
     listener = Listener(
         namespace="contoso",
         amqp=Echo,
         https=https.protocol,
         tls=certificates.server_context(),
         faults=board,
-        lobby=lobby,
+        admission=lobby,
         patience=patience,
     )
     board.watch(https.faults_changed)

@@ -6,7 +6,8 @@ and management call it; the caller checks that the rights suffice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hmac import compare_digest
 from math import inf
 from typing import Final
@@ -40,6 +41,10 @@ class Authorization:
         self._issuer = issuer
         self._rules: tuple[AuthorizationRule, ...] = ()
         self.rules = tuple(rules)
+        self.retired: Mapping[str, str] = {}
+        """Keys of earlier times, each with a word for who has it."""
+        self.strays: Counter[str] = Counter()
+        """Uses of retired keys, by that word."""
 
     @property
     def rules(self) -> tuple[AuthorizationRule, ...]:
@@ -80,6 +85,7 @@ class Authorization:
             if rule.name == name and any(compare_digest(key.encode(), one.encode()) for one in rule.keys)
         )
         if not found:
+            self._note_retired(lambda old: compare_digest(old.encode(), key.encode()))
             raise TokenError(Flaw.SIGNATURE, "No key of the namespace or of an entity has this name and this value.")
         return found
 
@@ -102,6 +108,7 @@ class Authorization:
             )
         proved = [rule for rule in named if any(token.is_signed_with(key) for key in rule.keys)]
         if not proved:
+            self._note_retired(lambda key: token.is_signed_with(key))
             raise TokenError(
                 Flaw.SIGNATURE,
                 f"The signature was not made with the key '{token.key_name}', neither of its two; check the key.",
@@ -118,6 +125,12 @@ class Authorization:
                 yield owner, rule
         for rule in self._rules:
             yield "", rule
+
+    def _note_retired(self, is_key: Callable[[str], bool]) -> None:
+        """Count the use of a retired key."""
+        for key, owner in self.retired.items():
+            if is_key(key):
+                self.strays[owner] += 1
 
     def _all_rules(self) -> Iterator[tuple[str, AuthorizationRule]]:
         """Yield every rule with the path of its owner."""

@@ -7,10 +7,12 @@ The listener opens sockets and gets its AMQP protocols from `protocol`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
 
+from servicebus_amqp.server.admission import Admission, log_once
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
@@ -21,7 +23,8 @@ from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
-from servicebus_sandbox.serving.lobby import Lobby
+
+log = logging.getLogger(__name__)
 
 _READ_BYTES = 64 * 1024  # per turn and connection: asyncio's 256 KB delay the others by nearly 300 messages
 _MIN_SLEEP_SECONDS = 0.001  # timers may fire a moment early by another clock; never spin on that
@@ -68,7 +71,7 @@ class NamespaceServer:
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.namespace.paths, clock=clock)
         self.complaints = RefusalLog(f"namespace '{name}'")
-        self.lobby = Lobby(f"namespace '{name}'")
+        self.admission = Admission(log_once(f"namespace '{name}'", log))
         self.connections: set[AmqpServerProtocol] = set()
         self._to_flush: set[ServedLinkOwner] = set()
         self._timer: asyncio.TimerHandle | None = None

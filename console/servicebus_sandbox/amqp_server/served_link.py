@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final, Protocol
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
 from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
+from servicebus_amqp.server.admission import Admission
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import Caller, CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog, detached, refusal_by
-from servicebus_sandbox.serving.lobby import Lobby
 
 Act = Callable[[], None]
 
@@ -83,7 +83,7 @@ class ServedNamespace(Protocol):
     authorization: Authorization
     faults: FaultBoard
     complaints: RefusalLog
-    lobby: Lobby
+    admission: Admission
     connections: set[Any]
     read_buffer: memoryview
     woken_at: float

@@ -28,6 +28,7 @@ from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, SaslCode
 from servicebus_amqp.protocol.protocol_events import Event
+from servicebus_amqp.server.admission import Admission
 from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess, TokenError
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
@@ -44,7 +45,6 @@ from servicebus_sandbox.faults import (
     InjectionPoint,
 )
 from servicebus_sandbox.serving.amqp_conditions import closed_by_fault, idle, refusal_of, unlinked
-from servicebus_sandbox.serving.lobby import Lobby
 
 # The limits of a connection before its first good token.
 #
@@ -62,16 +62,16 @@ MAX_UNPROVEN_LINKS: Final = 100
 
 
 class Probation:
-    """The probation of one connection, which waits in the `lobby` meanwhile. `end` it at the first good token."""
+    """The probation of one connection, a stranger of `admission` meanwhile. `end` it at the first good token."""
 
     __slots__ = ("_stay", "_use")
 
-    def __init__(self, lobby: Lobby, drop: Callable[[], None]) -> None:
+    def __init__(self, admission: Admission, drop: Callable[[], None]) -> None:
         self._use = StrangerUse(StrangerLimits(octets=MAX_BYTES, sessions=MAX_SESSIONS, links=MAX_UNPROVEN_LINKS))
-        self._stay = lobby.enter(drop)
+        self._stay = admission.enter(drop)
 
     def end(self) -> None:
-        """Leave the lobby: the connection is proven or closed."""
+        """Be no stranger any more: the connection is proven or closed."""
         self._stay.leave()
 
     def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
@@ -157,7 +157,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.node.connections.add(self)
-        self._probation = Probation(self.node.lobby, self.abort)
+        self._probation = Probation(self.node.admission, self.abort)
         self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
         self._follow_faults(is_new=True)
 

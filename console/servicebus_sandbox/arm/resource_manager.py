@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS
 from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER, Issuer, TokenError
 from servicebus_sandbox.arm import arm_entities, arm_keys, arm_namespaces
 from servicebus_sandbox.arm.arm_request import (
@@ -42,7 +43,6 @@ from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.http_server import HttpPort, reset
-from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS
 
 log = logging.getLogger(__name__)
 

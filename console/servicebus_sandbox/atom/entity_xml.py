@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -25,9 +25,10 @@ from servicebus_sandbox.broker.entity_settings import (
     QueueSettings,
     Right,
     SubscriptionSettings,
+    Tier,
     TopicSettings,
 )
-from servicebus_sandbox.broker.topology.messaging_entities import Entity, Topic
+from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription, Topic
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 # Durations and times in Service Bus XML: ISO 8601, with one duration for unlimited.
@@ -360,12 +361,21 @@ _MESSAGE_SIZE = Setting(
     shown=lambda entity: entity.intake.max_message_bytes // 1024,
     since="2021-05",
 )
+NEVER: Final = "0001-01-01T00:00:00Z"
+
+
+def _accessed(entity: Entity) -> str:
+    """Return the time of the latest use; of a queue or topic without any, the year 1."""
+    is_unused = entity.accessed_at == entity.created_at and not isinstance(entity, Subscription)
+    return NEVER if is_unused else write_time(entity.accessed_at)
+
+
 _SIZE = ReadOnlyElement("SizeInBytes", lambda entity: str(entity.size_bytes))
 _COUNT = ReadOnlyElement("MessageCount", lambda entity: str(entity.counts().total))
 _TIMES = (
     ReadOnlyElement("CreatedAt", lambda entity: write_time(entity.created_at)),
     ReadOnlyElement("UpdatedAt", lambda entity: write_time(entity.updated_at)),
-    ReadOnlyElement("AccessedAt", lambda entity: write_time(entity.accessed_at)),
+    ReadOnlyElement("AccessedAt", lambda entity: _accessed(entity)),
 )
 
 
@@ -428,9 +438,11 @@ def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
 def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
     """Return the description of the namespace."""
     root, made = new_description("NamespaceInfo"), write_time(namespace.created_at)
+    units = [("MessagingUnits", "1")] if namespace.tier is Tier.PREMIUM else []
     for name, text in (
         ("CreatedTime", made),
         ("MessagingSKU", namespace.tier.value),
+        *units,
         ("ModifiedTime", made),
         ("Name", namespace.name),
         ("NamespaceType", "Messaging"),

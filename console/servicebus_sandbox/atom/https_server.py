@@ -13,11 +13,11 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
 from servicebus_sandbox.atom import atom_documents
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultVerdict
 from servicebus_sandbox.serving.http_server import FaultGate, HttpServer, reset
-from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
 from servicebus_sandbox.serving.websocket_server import PATH, WebSocketServer
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class HttpsServer:
         management: ManagementApi,
         faults: FaultBoard,
         *,
-        lobby: Lobby,
+        admission: Admission,
         websockets: WebSocketServer | None = None,
         pages: Mapping[str, bytes] | None = None,
         scheme: str = "https",
@@ -42,7 +42,7 @@ class HttpsServer:
     ) -> None:
         """Serve `management`; `websockets` gets requests for AMQP at its path, `pages` has JSON that needs no token.
 
-        `patience` is the limit in seconds for a first request's head, and for a body; connections wait in the `lobby`.
+        `patience` is the limit in seconds for a first request's head, and for a body; connections wait in `admission`.
         """
         self._management = management
         self._faults = faults
@@ -50,7 +50,7 @@ class HttpsServer:
         self._pages = pages or {}
         self._scheme = scheme
         self._gate = FaultGate(faults, connections=lambda: self._server.connections)
-        self._server = HttpServer("management", self._serve, lobby=lobby, patience=patience, log=log)
+        self._server = HttpServer("management", self._serve, admission=admission, patience=patience, log=log)
 
     def protocol(self) -> asyncio.Protocol:
         """Return a protocol for one connection."""

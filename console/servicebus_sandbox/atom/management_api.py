@@ -124,7 +124,7 @@ def resource_at(raw_path: str) -> Resource | None:
 
 
 def url_path(resource: Resource) -> str:
-    """Return the encoded path of `resource`, without the leading slash."""
+    """Return the encoded path of `resource`, without the leading slash, as the service writes it in an entry's id."""
     match resource:
         case NamespaceInfoResource():
             parts: tuple[str, ...] = ("$namespaceinfo",)
@@ -135,11 +135,11 @@ def url_path(resource: Resource) -> str:
         case SubscriptionList(topic):
             parts = (topic, "subscriptions")
         case SubscriptionAt(topic, name):
-            parts = (topic, "subscriptions", name)
+            parts = (topic, "Subscriptions", name)
         case RuleList(topic, subscription):
             parts = (topic, "subscriptions", subscription, "rules")
         case RuleAt(topic, subscription, name):
-            parts = (topic, "subscriptions", subscription, "rules", name)
+            parts = (topic, "Subscriptions", subscription, "Rules", name)
     return "/".join(quote(part, safe="/$") for part in parts)
 
 

@@ -165,10 +165,16 @@ class _Type:
     write: Callable[[Any], str] = str
 
 
+class _ZonelessTime(datetime):
+    """A time that was sent without a zone: it is in UTC, and is written as it came."""
+
+
 def _read_time(text: str) -> datetime:
     """Return a time; without a zone it is in UTC."""
     moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment.tzinfo is not None:
+        return moment.astimezone(UTC)
+    return _ZonelessTime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def _read_span(text: str) -> timedelta:
@@ -179,8 +185,9 @@ def _read_span(text: str) -> timedelta:
 
 
 def _write_moment(value: datetime) -> str:
-    """Return a time without a zone, because the SDKs compare it with their own."""
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat()
+    """Return a time in UTC, with a zone unless it came without: the SDKs compare it with their own."""
+    text = value.astimezone(UTC).replace(tzinfo=None).isoformat()
+    return text if isinstance(value, _ZonelessTime) else f"{text}Z"
 
 
 _WHOLE = _Type(int)

@@ -37,9 +37,11 @@ class Administration:
             changed=node.wake,
             complaints=node.complaints,
         )
-        self._http = HttpsServer(management, node.faults, lobby=node.lobby, pages={HEALTH: _HEALTHY}, scheme="http")
+        self._http = HttpsServer(
+            management, node.faults, admission=node.admission, pages={HEALTH: _HEALTHY}, scheme="http"
+        )
         self._listener = Listener(
-            namespace=node.name, https=self._http.protocol, faults=node.faults, lobby=node.lobby, advice=advice
+            namespace=node.name, https=self._http.protocol, faults=node.faults, admission=node.admission, advice=advice
         )
         self._control = HttpControlServer(lambda: [node], issuer, clock)
         node.faults.watch(self._http.faults_changed)

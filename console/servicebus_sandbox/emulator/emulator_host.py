@@ -94,7 +94,7 @@ class Emulator:
                 namespace=spec.name,
                 amqp=node.protocol,
                 faults=node.faults,
-                lobby=node.lobby,
+                admission=node.admission,
                 advice=_amqp_advice(*ports),
             )
             stack.push_async_callback(listener.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final
 
@@ -17,6 +18,25 @@ def is_loopback(address: str) -> bool:
         return ip_address(address).is_loopback
     except ValueError:
         return address.lower() == "localhost"
+
+
+def proxy_remark(environ: Mapping[str, str]) -> str | None:
+    """Return a warning if clients of HTTP will ask a proxy for this machine; None if they will not."""
+    found = {name.upper(): value for name, value in environ.items() if name.upper() in _PROXIES and value}
+    if not found or not {"*", HOST, "127.0.0.0/8"}.isdisjoint(_spared(environ)):
+        return None
+    return (
+        f"{' and '.join(sorted(found))} is set: administration clients will ask the proxy for {HOST}, and fail; "
+        f"set NO_PROXY={HOST},localhost beside it"
+    )
+
+
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def _spared(environ: Mapping[str, str]) -> set[str]:
+    """Return the hosts that go past the proxy."""
+    return {host.strip() for name, value in environ.items() if name.upper() == "NO_PROXY" for host in value.split(",")}
 
 
 def host_for(address: str) -> str:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the sandbox's servers: aiohttp's server with the lobby, and a port for HTTP only.
+"""HTTP/1.1 for the sandbox's servers: aiohttp's server with the admission of strangers, and a port for HTTP only.
 
 A connection is unproven until it has sent a whole request that is not answered by 401. After the head, `body_of` limits
 the time.
@@ -20,11 +20,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission, Stay, log_once
 from servicebus_amqp.server.client_protocol import AMQP_FIRST_BYTE, TLS_HANDSHAKE
 from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog, refusal_by
 from servicebus_sandbox.serving.listener import bind, first_byte
-from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
 
 # The logger of aiohttp's servers. Apart from `refusal_log`, because AMQP works without aiohttp.
 
@@ -56,7 +56,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class HttpServer(web.Server):
     """The protocols of HTTP connections, and their end. Needs a running loop."""
 
-    def __init__(self, who: str, serve: Handler, *, lobby: Lobby, patience: float, log: logging.Logger) -> None:
+    def __init__(self, who: str, serve: Handler, *, admission: Admission, patience: float, log: logging.Logger) -> None:
         """Log as `who`; `patience` is the limit in seconds for a first request's head, and for a body."""
         super().__init__(
             self._prove,
@@ -66,13 +66,13 @@ class HttpServer(web.Server):
             lingering_time=_LINGERING_SECONDS,
         )
         self._serve_request = serve
-        self._lobby = lobby
+        self._admission = admission
         self._patience = patience
         self._stays: dict[RequestHandler, Stay] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._stays[handler] = self._lobby.enter(transport.abort, self._patience)
+        self._stays[handler] = self._admission.enter(transport.abort, self._patience)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
@@ -87,7 +87,7 @@ class HttpServer(web.Server):
             raise web.HTTPRequestTimeout(text="The request's body did not arrive in time.\n") from error
 
     def prove(self, request: web.BaseRequest) -> None:
-        """Leave the lobby: the upgraded connection has its own probation."""
+        """End its time as a stranger: the upgraded connection has one of its own."""
         self._leave(request.protocol)
 
     async def _prove(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -124,9 +124,9 @@ class HttpPort:
         self._log = log
         self._tls = tls
         self._patience = patience
-        self._lobby = Lobby(who)
+        self._admission = Admission(log_once(who, log))
         self._refusals = RefusalLog(who, log)
-        self.http = HttpServer(who, serve, lobby=self._lobby, patience=patience, log=log)
+        self.http = HttpServer(who, serve, admission=self._admission, patience=patience, log=log)
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self, host: str, port: int = 0) -> int:
@@ -149,12 +149,12 @@ class HttpPort:
             async with asyncio.TaskGroup() as group:
                 while True:
                     try:
-                        connection = await self._lobby.accept(server)
+                        connection = await self._admission.accept(server)
                     except OSError as error:
                         self._log.warning("%s cannot accept a connection: %s", self._who, error)
                         await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                         continue
-                    self._lobby.follow(group.create_task(self._welcome(connection)))
+                    self._admission.follow(group.create_task(self._welcome(connection)))
 
     async def _welcome(self, connection: socket.socket) -> None:
         """Pass one new connection to HTTP; its errors end only this connection."""

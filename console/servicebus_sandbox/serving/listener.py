@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from servicebus_amqp.encoding.frames import SASL_HEADER
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission, Stay
 from servicebus_amqp.server.client_protocol import (
     TLS_HANDSHAKE,
     PeerProtocol,
@@ -28,7 +29,6 @@ from servicebus_amqp.server.client_protocol import (
     foreign_protocol,
 )
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
-from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
 
 # The protocols of a connection until its own is known.
 #
@@ -37,18 +37,18 @@ from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
 
 
 class _StandIn(asyncio.Protocol):
-    """A temporary protocol whose transport is in its owner's set, so that the owner can end it, and in the lobby."""
+    """A temporary protocol whose transport is in its owner's set, so that the owner can end it. A stranger."""
 
-    def __init__(self, owned: set[asyncio.Transport], lobby: Lobby) -> None:
+    def __init__(self, owned: set[asyncio.Transport], admission: Admission) -> None:
         self._owned = owned
-        self._lobby = lobby
+        self._admission = admission
         self._stay: Stay | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._owned.add(self._transport)
-        self._stay = self._lobby.enter(self._transport.abort)
+        self._stay = self._admission.enter(self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
@@ -78,12 +78,12 @@ class Sniffer(_StandIn):
     def __init__(
         self,
         owned: set[asyncio.Transport],
-        lobby: Lobby,
+        admission: Admission,
         choose: Callable[[PeerProtocol, asyncio.Transport, bytes], asyncio.Protocol | None],
         *,
         patience: float,
     ) -> None:
-        super().__init__(owned, lobby)
+        super().__init__(owned, admission)
         self._choose = choose
         self._patience = patience
         self._timer: asyncio.TimerHandle | None = None
@@ -154,13 +154,13 @@ class Listener:
         https: ProtocolFactory | None = None,
         tls: ssl.SSLContext | None = None,
         faults: FaultBoard,
-        lobby: Lobby,
+        admission: Admission,
         patience: float = FIRST_REQUEST_SECONDS,
         advice: Mapping[PeerProtocol, str] = _ADVICE,
     ) -> None:
         """Configure the port. `faults` decides about each new connection.
 
-        `patience` is the limit in seconds for the first bytes; connections wait in the `lobby`. Without `tls` the port
+        `patience` is the limit in seconds for the first bytes; connections wait in `admission`. Without `tls` the port
         is plain, and `https` serves HTTP. `advice` has a sentence for clients of each protocol that is not served.
         """
         self._namespace = namespace
@@ -172,7 +172,7 @@ class Listener:
         self._verdict = faults.connection_verdict
         self._last_verdict = self._verdict()
         self._patience = patience
-        self._lobby = lobby
+        self._admission = admission
         self._stand_ins: set[asyncio.Transport] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._server: socket.socket | None = None
@@ -236,7 +236,7 @@ class Listener:
             async with asyncio.TaskGroup() as group:
                 while True:
                     try:
-                        connection = await self._lobby.accept(server)
+                        connection = await self._admission.accept(server)
                     except OSError as error:
                         if self._server is None:
                             server = sockets.enter_context(await self._open_again(server))
@@ -244,7 +244,7 @@ class Listener:
                         self._reject(f"it cannot be accepted: {error.strerror or error}")
                         await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                     else:
-                        self._lobby.follow(group.create_task(self._welcome(connection)))
+                        self._admission.follow(group.create_task(self._welcome(connection)))
 
     async def _open_again(self, server: socket.socket) -> socket.socket:
         """Keep the port of a shut socket without answering on it, until connections are allowed again."""
@@ -291,7 +291,7 @@ class Listener:
                 _reset_on_close(connection)
                 return False
             case ConnectionVerdict.SWALLOW:
-                await self._hand_over(connection, lambda: Swallower(self._stand_ins, self._lobby), tls=None)
+                await self._hand_over(connection, lambda: Swallower(self._stand_ins, self._admission), tls=None)
             case ConnectionVerdict.SERVE if first == TLS_HANDSHAKE and self._tls is None:
                 self._reject(PeerProtocol.TLS.value, self._advice.get(PeerProtocol.TLS, ""))
                 return False
@@ -308,7 +308,7 @@ class Listener:
         await loop.connect_accepted_socket(factory, connection, ssl=tls, ssl_handshake_timeout=limit)
 
     def _sniffer(self) -> Sniffer:
-        return Sniffer(self._stand_ins, self._lobby, self._choose, patience=self._patience)
+        return Sniffer(self._stand_ins, self._admission, self._choose, patience=self._patience)
 
     def _choose(self, speech: PeerProtocol, transport: asyncio.Transport, seen: bytes) -> asyncio.Protocol | None:
         needs_tls = self._tls is not None and transport.get_extra_info("sslcontext") is None

@@ -142,7 +142,7 @@ async def test_nothing_that_is_sent_to_a_gateway_harms_its_clients(log: Log) -> 
             assert world.ids_in("good") == [str(number) for number in range(done)], f"{told}; lost, or twice"
 
             await until(lambda: not gateway.connections and not gateway._tasks, PATIENCE)
-            assert (gateway.in_hand.size, len(gateway.admission._entered)) == (0, 0), told
+            assert (gateway.in_hand.size, len(gateway.admission)) == (0, 0), told
             assert alive(FrontConnection) <= before, told
             assert open_files() <= files + 4, f"{told}; {files} files before"  # the pairing's own connections
     assert not log.errors(), f"{told}; {log.errors()[0]}"

@@ -22,7 +22,7 @@ from paired_servicebus.core.errors import BacklogMessageSizeError, WireConnectio
 from paired_servicebus.core.model.envelope import RESERVED
 from paired_servicebus.engine.gateway import admission, front_connection, front_links
 from paired_servicebus.engine.gateway import front_connection as client_socket
-from paired_servicebus.engine.gateway.admission import Admission, OperatorLines, is_scarce
+from paired_servicebus.engine.gateway.admission import OperatorLines, admission_of
 from paired_servicebus.engine.gateway.front_connection import FrontConnection
 from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
@@ -34,6 +34,8 @@ from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER
 from servicebus_amqp.encoding.messaging_types import Accepted, Coordinator, Rejected, Source, Target
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol.protocol_events import Attached
+from servicebus_amqp.server import admission as admissions
+from servicebus_amqp.server.admission import is_scarce
 from servicebus_amqp.server.key_budgets import BytesInHand
 from servicebus_sandbox import Sandbox
 from tests.pairing.conftest import World, until
@@ -83,56 +85,57 @@ class Seconds:
 # -- the lobby --------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_lobby_closes_newcomers_until_its_oldest_stranger_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_STRANGERS", 2)
+def test_a_full_port_closes_newcomers_until_its_oldest_stranger_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admissions, "MAX_STRANGERS", 2)
     clock = Seconds()
-    lobby = Admission(OperatorLines(clock), clock)
-    oldest, younger, newcomer = Guest(), Guest(), Guest()
-    assert lobby.enter(oldest, 0, 10)
-    assert lobby.enter(younger, 1, 11)
+    port = admission_of(OperatorLines(clock), clock)
+    oldest, younger = Guest(), Guest()
+    for number, guest in enumerate((oldest, younger)):
+        assert port.admits(10 + number, number)
+        port.enter(guest.abort)
     clock.now += admission.PROMPT_SECONDS - 0.1
-    assert not lobby.enter(newcomer, 2, 12), "clients that are prompt are not closed for others"
+    assert not port.admits(12, 2), "clients that are prompt are not closed for others"
     clock.now += 0.2
-    assert lobby.enter(newcomer, 2, 12)
-    assert (oldest.is_aborted, younger.is_aborted, len(lobby._entered)) == (True, False, 2)
+    assert port.admits(12, 2)
+    assert (oldest.is_aborted, younger.is_aborted, len(port)) == (True, False, 1)
 
 
 def test_a_client_that_has_shown_a_token_makes_room_and_is_never_closed_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admission, "MAX_STRANGERS", 1)
+    monkeypatch.setattr(admissions, "MAX_STRANGERS", 1)
     clock = Seconds()
-    lobby = Admission(OperatorLines(clock), clock)
+    port = admission_of(OperatorLines(clock), clock)
     proven, stranger = Guest(), Guest()
-    lobby.enter(proven, 0, 10)
-    lobby.leave(proven)
-    assert lobby.enter(stranger, 1, 11)
+    port.enter(proven.abort).leave()
+    assert port.admits(11, 1)
+    port.enter(stranger.abort)
     clock.now += 3600
-    assert lobby.enter(Guest(), 2, 12)
+    assert port.admits(12, 2)
     assert (proven.is_aborted, stranger.is_aborted) == (False, True)
 
 
 def test_connections_in_all_are_bounded_and_descriptors_are_left_for_the_engine(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lobby = Admission(OperatorLines())
-    assert not lobby.enter(Guest(), admission.MAX_CONNECTIONS, 10)
-    monkeypatch.setattr(admission.resource, "getrlimit", lambda _: (1024, 4096))
-    assert is_scarce(1024 - admission.RESERVED_DESCRIPTORS)
-    assert not lobby.enter(Guest(), 10, 1024 - admission.RESERVED_DESCRIPTORS)
-    assert lobby.enter(Guest(), 10, 1023 - admission.RESERVED_DESCRIPTORS)
+    port = admission_of(OperatorLines())
+    assert not port.admits(10, admission.MAX_CONNECTIONS)
+    monkeypatch.setattr(admissions.resource, "getrlimit", lambda _: (1024, 4096))
+    assert is_scarce(1024 - admissions.RESERVED_DESCRIPTORS)
+    assert not port.admits(1024 - admissions.RESERVED_DESCRIPTORS, 10)
+    assert port.admits(1023 - admissions.RESERVED_DESCRIPTORS, 10)
     assert "connections are open" in caplog.text
 
 
 async def test_a_flood_of_strangers_stays_out_while_a_client_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(admission, "MAX_STRANGERS", 10)
+    monkeypatch.setattr(admissions, "MAX_STRANGERS", 10)
     async with gateway_of() as gateway, client_of(gateway) as client, AsyncExitStack() as stack:
         await client.prove(gateway)
         link = await client.attach("orders")
         sockets = [await stack.enter_async_context(raw_socket(gateway)) for _ in range(30)]
-        await until(lambda: len(gateway.admission._entered) == 10 and len(gateway.connections) == 11)
+        await until(lambda: len(gateway.admission) == 10 and len(gateway.connections) == 11)
         assert isinstance(await client.send(link), Accepted)
         ended = [await read_all(plain) for plain in sockets[10:]]
         assert ended == [b""] * 20
@@ -147,7 +150,7 @@ async def test_a_stranger_that_waits_is_closed_after_its_time(monkeypatch: pytes
     async with gateway_of() as gateway, raw_socket(gateway) as plain:
         await asyncio.get_running_loop().sock_sendall(plain, opening)
         await read_all(plain)
-        await until(lambda: not gateway.connections and not gateway.admission._entered)
+        await until(lambda: not gateway.connections and not len(gateway.admission))
 
 
 async def test_one_byte_at_a_time_wins_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
     peer.flush()
     assert (await turned_out(peer)).startswith("amqp:connection:forced: no good token came within ")
     assert not port.node.connections
-    assert not len(port.node.lobby)
+    assert not len(port.node.admission)
 
 
 async def test_an_open_that_trickles_ends(port, monkeypatch):
@@ -103,7 +103,7 @@ async def test_a_good_token_ends_all_of_it(port, connect, monkeypatch):
     monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.TOKEN_SECONDS", 0.3)
     peer = await connect()
     await peer.authorize("orders")
-    assert not len(port.node.lobby)
+    assert not len(port.node.admission)
     await asyncio.sleep(0.4)
     sender = await peer.attached(peer.sender("orders"))
     for _ in range(10):
@@ -116,7 +116,7 @@ BIG = b"\x00\x53\x75" + encode(b"x" * 60_000)
 
 @pytest.mark.parametrize("count", [1, 7])
 async def test_the_longest_unproven_connection_gives_way(port, connect, monkeypatch, count):
-    monkeypatch.setattr("servicebus_sandbox.serving.lobby.MAX_UNPROVEN", 5)
+    monkeypatch.setattr("servicebus_amqp.server.admission.MAX_STRANGERS", 5)
     proven = await connect()
     await proven.authorize("orders")
     silent = [await asyncio.open_connection("127.0.0.1", port.number) for _ in range(5 + count)]
@@ -125,7 +125,7 @@ async def test_the_longest_unproven_connection_gives_way(port, connect, monkeypa
             await reader.read()
     late = await connect()
     await late.authorize("orders")
-    assert len(port.node.lobby) == 4
+    assert len(port.node.admission) == 4
     assert not proven.is_lost
     for _, writer in silent:
         writer.transport.abort()

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT, Echo
 
+from servicebus_amqp.server.admission import Admission
 from servicebus_amqp.server.client_protocol import PeerProtocol, detect_protocol
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.listener import Listener, ListenError
-from servicebus_sandbox.serving.lobby import Lobby
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port
@@ -71,7 +71,7 @@ async def test_short_answers_are_not_held_back_for_longer_ones(certificates: Cer
         https=Echo,
         tls=certificates.server_context(),
         faults=FaultBoard("contoso", list),
-        lobby=Lobby("contoso"),
+        admission=Admission(print),
     )
     try:
         number, tls = await listener.open(), ssl.create_default_context(cafile=certificates.ca_file)
@@ -224,8 +224,8 @@ async def test_connections_that_have_not_shown_themselves_are_cut_when_refusing_
 
 async def test_a_taken_port_is_one_sentence(port: Port, certificates: Certificates) -> None:
     tls = certificates.server_context()
-    echo, lobby = asyncio.Protocol, Lobby("other")
-    other = Listener(namespace="other", amqp=echo, https=echo, tls=tls, faults=port.board, lobby=lobby)
+    echo, lobby = asyncio.Protocol, Admission(print)
+    other = Listener(namespace="other", amqp=echo, https=echo, tls=tls, faults=port.board, admission=lobby)
     with pytest.raises(ListenError, match=rf"'other' cannot listen on 127.0.0.1:{port.number} \(Address already"):
         await other.open(port=port.number)
     await other.close()
@@ -247,7 +247,7 @@ async def test_the_port_is_free_after_closing(certificates: Certificates, refuse
         https=Echo,
         tls=certificates.server_context(),
         faults=board,
-        lobby=Lobby("contoso"),
+        admission=Admission(print),
     )
     board.watch(listener.faults_changed)
     number = await listener.open()

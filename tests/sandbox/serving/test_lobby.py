@@ -15,9 +15,10 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from yarl import URL
 
+from servicebus_amqp.server import admission
+from servicebus_amqp.server.admission import Admission, is_scarce, log_once
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.serving import http_server, lobby
-from servicebus_sandbox.serving.lobby import Lobby, is_scarce
+from servicebus_sandbox.serving import http_server
 
 MOST = 10
 WAIT = 60.0
@@ -26,7 +27,7 @@ WAIT = 60.0
 @pytest.fixture
 async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
     """A sandbox that bears few unproven connections on each port."""
-    monkeypatch.setattr(lobby, "MAX_UNPROVEN", MOST)
+    monkeypatch.setattr(admission, "MAX_STRANGERS", MOST)
     async with asyncio.timeout(2 * WAIT), Sandbox.start() as sandbox:
         yield sandbox
 
@@ -116,7 +117,7 @@ async def never(_: object) -> aiohttp.web.StreamResponse:
 async def test_without_descriptors_nothing_spins_and_the_log_has_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lobby, "_SCARCE_SECONDS", 0.05)
+    monkeypatch.setattr(admission, "SCARCE_SECONDS", 0.05)
     loop, tried = asyncio.get_running_loop(), []
 
     async def refused(server: socket.socket) -> object:
@@ -126,7 +127,7 @@ async def test_without_descriptors_nothing_spins_and_the_log_has_one_line(
     monkeypatch.setattr(loop, "sock_accept", refused)
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await Lobby("a port").accept(server)
+            await Admission(log_once("a port", logging.getLogger("x"))).accept(server)
     assert 2 <= len(tried) <= 7
     assert [record.message for record in caplog.records] == [
         "a port cannot accept a connection: Too many open files (logged once)"
@@ -135,9 +136,9 @@ async def test_without_descriptors_nothing_spins_and_the_log_has_one_line(
 
 async def test_the_last_descriptors_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unproven connection gives way; where there is none, the new one is not kept."""
-    monkeypatch.setattr(lobby, "RESERVED_DESCRIPTORS", 10**9)
+    monkeypatch.setattr(admission, "RESERVED_DESCRIPTORS", 10**9)
     assert is_scarce(3)
-    waiting, dropped = Lobby("a port"), []
+    waiting, dropped = Admission(log_once("a port", logging.getLogger("x"))), []
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         waiting.enter(lambda: dropped.append(1))

@@ -30,6 +30,7 @@ from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.protocol import audit_name, is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
+from servicebus_amqp.server.admission import SCARCE_SECONDS, Admission
 
 REMEMBERED_EVENTS: Final = 10_000
 """Events remembered for consoles that come back, and kept for one that reads slowly."""
@@ -57,16 +58,12 @@ log = logging.getLogger(__name__)
 
 # -- connections -------------------------------------------------------------------------------------------------------
 #
-# A connection is pending until its conversation calls `AcceptedConnection.known`. Beyond MAX_PENDING_CONNECTIONS the
-# oldest pending one is rejected, so a client that sends its request immediately is always served. Without free
-# descriptors the acceptor rejects pending connections, then waits: it neither spins nor floods the log.
+# A connection is a stranger until its conversation calls `AcceptedConnection.known`. Beyond MAX_PENDING_CONNECTIONS the
+# oldest stranger is rejected, so a client that sends its request immediately is always served.
 
 MAX_PENDING_CONNECTIONS: Final = 64
 BACKLOG: Final = 512
 """Connections that the kernel keeps until they are accepted."""
-NO_DESCRIPTOR_PAUSE: Final = 1.0
-"""Seconds until the next attempt where no descriptor is free and no stranger is left to turn away."""
-FREED_PAUSE: Final = 0.05
 WARNING_INTERVAL: Final = 60.0
 """Between two lines of the log about the same door."""
 
@@ -75,21 +72,20 @@ class AcceptedConnection:
     """One connection. `known` ends its time as a stranger."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[AcceptedConnection, None]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, admission: Admission, refusal: bytes
     ):
         self.reader = reader
         self.writer = writer
-        self._pending = pending
-        pending[self] = None
+        self._refusal = refusal
+        self._stay = admission.enter(self._reject)
 
     def known(self) -> None:
-        """Mark the connection as no longer pending: a whole request has arrived, or the connection has ended."""
-        self._pending.pop(self, None)
+        """Mark the connection as no stranger: a whole request has arrived, or the connection has ended."""
+        self._stay.leave()
 
-    def reject(self, refusal: bytes) -> None:
+    def _reject(self) -> None:
         """End the connection without waiting for its peer."""
-        self.known()
-        self.writer.write(refusal)
+        self.writer.write(self._refusal)
         self.writer.transport.abort()
 
 
@@ -112,7 +108,7 @@ class ConnectionAcceptor:
         self._converse = converse
         self._limit = limit
         self._refusal = refusal
-        self._pending: dict[AcceptedConnection, None] = {}
+        self._admission = Admission(self._warn, most=MAX_PENDING_CONNECTIONS, unproven="asked for nothing")
         self._crew = TaskSupervisor()
         self._accepting: asyncio.Task[None] | None = None
         self._warned_at: float | None = None
@@ -133,15 +129,13 @@ class ConnectionAcceptor:
         await self._crew.close()
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         with listening:
             while True:
-                await asyncio.sleep(0)  # accepted connections get their turn, however many more arrive
                 try:
-                    connection, _ = await loop.sock_accept(listening)
+                    connection = await self._admission.accept(listening)
                 except OSError as error:
                     self._warn(f"cannot accept a connection: {error.strerror or error}")
-                    await asyncio.sleep(FREED_PAUSE if self._reject_oldest() else NO_DESCRIPTOR_PAUSE)
+                    await asyncio.sleep(SCARCE_SECONDS)
                 else:
                     self._crew.start(self._serve_connection(connection), name=f"serving {self._name}")
 
@@ -152,9 +146,7 @@ class ConnectionAcceptor:
             connection.close()
             log.debug("%s: a connection broke off: %s", self._name, error)
             return
-        caller = AcceptedConnection(reader, writer, self._pending)
-        if len(self._pending) > MAX_PENDING_CONNECTIONS and self._reject_oldest():
-            self._warn(f"turns connections away: more than {MAX_PENDING_CONNECTIONS} have asked for nothing")
+        caller = AcceptedConnection(reader, writer, self._admission, self._refusal)
         try:
             await self._converse(caller)
         except (OSError, EOFError) as error:
@@ -162,12 +154,6 @@ class ConnectionAcceptor:
         finally:
             caller.known()
             writer.transport.abort()
-
-    def _reject_oldest(self) -> bool:
-        oldest = next(iter(self._pending), None)
-        if oldest is not None:
-            oldest.reject(self._refusal)
-        return oldest is not None
 
     def _warn(self, text: str) -> None:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from paired_servicebus.core.gateway.gateway_sentences import client_name
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.entity_paths import path_fault
-from paired_servicebus.engine.gateway.admission import STRANGER_LIMITS, Admission, OperatorLines
+from paired_servicebus.engine.gateway.admission import STRANGER_LIMITS, OperatorLines
 from paired_servicebus.engine.gateway.front_links import (
     FrontLink,
     FrontReplies,
@@ -56,6 +56,7 @@ from servicebus_amqp.protocol.connection_settings import ConnectionRole, Connect
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.session import Session
+from servicebus_amqp.server.admission import Admission, Stay
 from servicebus_amqp.server.client_protocol import (
     FIRST_BYTES,
     PeerProtocol,
@@ -190,6 +191,7 @@ class ClientSocket(asyncio.Protocol):
 
     def __init__(self, door: Door) -> None:
         self._door = door
+        self._stay: Stay | None = None
         self._transport: asyncio.Transport | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._first: bytes | None = b""  # the client's first bytes, until they tell its protocol
@@ -228,9 +230,10 @@ class ClientSocket(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         count_clients(1)
         descriptor = transport.get_extra_info("socket").fileno()
-        if not self._door.admission.enter(self, self._door.open_sockets, descriptor):
+        if not self._door.admission.admits(descriptor, self._door.open_sockets):
             self.abort()
             return
+        self._stay = self._door.admission.enter(self.abort)
         self.on_made()
         self._call_later("opening", OPENING_SECONDS, self.abort)
 
@@ -247,7 +250,7 @@ class ClientSocket(asyncio.Protocol):
         self._pieces.finish()
         self._transport = None
         count_clients(-1)
-        self._door.admission.leave(self)
+        self._leave_strangers()
         self.on_lost()
         for timer in self._timers.values():
             timer.cancel()
@@ -289,13 +292,17 @@ class ClientSocket(asyncio.Protocol):
         self._door.lines.warn(kind, text)
 
     def prove(self) -> None:
-        """Leave the lobby: the client has shown a good token."""
-        self._door.admission.leave(self)
+        """Be no stranger any more: the client has shown a good token."""
+        self._leave_strangers()
         opening = self._timers.pop("opening", None)
         if opening is not None:
             opening.cancel()
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _leave_strangers(self) -> None:
+        if self._stay is not None:
+            self._stay.leave()
 
     def _read(self, data: bytes) -> None:
         if self._is_deaf:

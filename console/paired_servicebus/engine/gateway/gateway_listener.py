@@ -21,7 +21,7 @@ from paired_servicebus.core.gateway.gateway_sentences import with_gateway
 from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, Trouble, TroubleKind
-from paired_servicebus.engine.gateway.admission import Admission, OperatorLines
+from paired_servicebus.engine.gateway.admission import OperatorLines, admission_of
 from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, GatewayPlace
 from paired_servicebus.engine.gateway.gateway_keys import (
@@ -94,7 +94,7 @@ class Gateway:
         self.keys = keys
         self.clock = clock
         self.lines = OperatorLines()
-        self.admission = Admission(self.lines)
+        self.admission = admission_of(self.lines)
         self.budgets = KeyBudgets(max_bytes)
         self.in_hand = self.budgets.whole
         self.known = KnownEntities() if known is None else known

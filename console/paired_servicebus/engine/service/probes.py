@@ -28,6 +28,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.service.metrics import SnapshotCollector
 from paired_servicebus.settings import ListenAddress
+from servicebus_amqp.server.admission import Admission, Stay
 
 BIND_RETRY_SECONDS: Final = 1.0
 """Seconds until a port that was taken is tried again."""
@@ -198,7 +199,8 @@ class BoundedServer(web.Server):
         )
         self._answer = answer
         self._ended = ended
-        self._pending: dict[web.RequestHandler, asyncio.Transport] = {}
+        self._admission = Admission(lambda _: None, most=MAX_PENDING_CONNECTIONS)
+        self._strangers: dict[web.RequestHandler, Stay] = {}
         self._limits: dict[web.RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
@@ -206,14 +208,12 @@ class BoundedServer(web.Server):
         super().connection_made(handler, transport)
         limit = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort)
         self._limits[handler] = transport, limit
-        self._pending[handler] = transport
-        if len(self._pending) > MAX_PENDING_CONNECTIONS:
-            self._pending.pop(next(iter(self._pending))).abort()
+        self._strangers[handler] = self._admission.enter(transport.abort)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""
         super().connection_lost(handler, exc)
-        self._pending.pop(handler, None)
+        self._leave(handler)
         if handler in self._limits:
             self._limits.pop(handler)[1].cancel()
         self._ended(handler)
@@ -225,5 +225,10 @@ class BoundedServer(web.Server):
             transport.abort()
 
     async def _first_request(self, request: web.BaseRequest) -> web.Response:
-        self._pending.pop(request.protocol, None)
+        self._leave(request.protocol)
         return await self._answer(request)
+
+    def _leave(self, handler: web.RequestHandler) -> None:
+        stay = self._strangers.pop(handler, None)
+        if stay is not None:
+            stay.leave()
