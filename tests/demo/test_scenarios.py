@@ -112,7 +112,7 @@ async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
 
 
 def audited(events: list[Event]) -> JournalAudit:
-    """What the project's own functions make of the receipts."""
+    """What duckdb makes of the receipts."""
     found = judge(records_of([started(), *events, EngineStopped(at=events[-1].at, reason="done")])).verdict()
     return JournalAudit(
         lost=found["lost"] + found["missing"] + found["unknown"] + found["in_flight"],
@@ -217,7 +217,7 @@ def test_a_demo_without_spark_or_with_a_pipeline_that_fails_is_judged_by_the_pro
     events.mkdir(parents=True)
     (events / "demo-0000000000001-000000000001.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
     judged = pipeline_audit.judged(result, order)
-    by = f"the project's own functions ({pipeline_audit.NOT_INSTALLED})"
+    by = f"duckdb ({pipeline_audit.NOT_INSTALLED})"
     assert judged.audit == JournalAudit(lost=0, unexpected=0, duplicates=0, out_of_order=0, by=by)
     assert Path(str(judged.report)).read_text().startswith("Nothing failed over")
     kept = pipeline_audit.judged(result, order, tmp_path / "it's kept")
@@ -234,5 +234,5 @@ def test_a_demo_without_spark_or_with_a_pipeline_that_fails_is_judged_by_the_pro
     order.tables.write_text("no folder")
     failed = pipeline_audit.judged(result, order)
     assert failed.audit is not None
-    assert "own functions (" in str(failed.audit.by)
+    assert "duckdb (" in str(failed.audit.by)
     assert "is a file" in str(failed.audit.by)

@@ -1,4 +1,4 @@
-"""Spark's tables of a journal beside those that the project's own functions make: the same rows .
+"""Spark's tables of a journal beside those that duckdb makes: the same rows .
 
 One test is the part of Spark that every run of the tests has; PAIRED_SPARK=1 runs the others."""
 

@@ -1,7 +1,7 @@
 """The pipeline's result for a demo: the audit and the incident report.
 
 Spark makes the audit from the engines' journals with the receivers' receipts. The demo's verdict comes from the
-application's own lists. Both must agree. Without Spark or Java, or if they fail, the project's own functions make the
+application's own lists. Both must agree. Without Spark or Java, or if they fail, duckdb makes the
 audit, and the demo gives the reason.
 """
 
@@ -29,7 +29,7 @@ from paired_servicebus.pipeline.table_store.table_reader import Tables
 TABLES_TIMEOUT: Final = 300.0
 """Seconds that the last tables may take; they take some ten on a machine with nothing else to do."""
 SPARK: Final = "Spark"
-FUNCTIONS: Final = "the project's own functions"
+FUNCTIONS: Final = "duckdb"
 REPORT_FOLDER: Final = "demo"
 NOT_INSTALLED: Final = (
     "Spark is not installed: pip install '.[spark]' (in a clone of this repository) installs it, with a Java"

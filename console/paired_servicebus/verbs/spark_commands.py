@@ -13,11 +13,13 @@ from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissi
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
 
-# The verbs of the pipeline's tables: query, check, publish. No Spark.
+# The verbs of the pipeline's tables: query, check, publish, retire. No Spark.
 
 Folder = Annotated[Path | None, Parameter(name="--tables", help="The tables' folder; else the pairing.toml's.")]
 
-tables: Final = App(name="tables", help="The tables that paired pipeline makes: query, check or publish them.")
+tables: Final = App(
+    name="tables", help="The tables that paired pipeline makes: query, check, publish, or retire an engine."
+)
 
 
 @tables.command
@@ -68,6 +70,24 @@ def publish(
     from paired_servicebus.pipeline.publishing.publish_command import run_publish
 
     return run_publish(_folder(folder, config), to=to, format_=format, json_line=json)
+
+
+@tables.command
+def retire(
+    engine: Annotated[str, Parameter(help="Its name, as the tables have it.")],
+    /,
+    *,
+    why: Annotated[str, Parameter(help="How you know that it is gone; every verdict says it.")],
+    journal: Annotated[
+        Path | None, Parameter(show_default=False, help="The journals' folder; else the pairing.toml's.")
+    ] = None,
+    config: Config = None,
+) -> int:
+    """Declare an engine gone for good: its last record is its end, so that nothing stays unknown for its sake."""
+    from paired_servicebus.pipeline.retirement import run_retire
+
+    place = journal or engine_paths(load_settings(find_config(config)).name).spool
+    return run_retire(place, engine, why=why)
 
 
 def _folder(folder: Path | None, config: Path | None) -> Path:

@@ -335,7 +335,8 @@ facts as (
            coalesce({_REACHED} + {CLOCK_MARGIN} < unix_micros(fronts.position), false) as passed_by_clock,
            clocks.fastest is not null as has_clock,
            cover.pairing is not null
-               and coalesce(coalesce(reached_at, received_at) > covered_from, true) as is_after_gap,
+               and coalesce(unix_micros(coalesce(reached_at, received_at)) + least(coalesce(fastest, 0), 0)
+                            > unix_micros(covered_from) + {PASS_MARGIN}, true) as is_after_gap,
            coalesce(unix_micros(coalesce(reached_at, received_at)) + coalesce(patience, {{in_flight}})
                     <= unix_micros(covered_to), true) as is_before_end,
            coalesce({_REACHED} + {{in_flight}} > unix_micros(silent_from), false) as is_silent,
@@ -444,17 +445,17 @@ with suspects as (
     select pairing, folded from judged where fate in ('lost', 'expired') group by pairing, folded
 ),
 candidates as (
-    select judged.pairing, judged.folded, reached_by, fate = 'lost' as is_lost,
-           lag(fate = 'lost') over (partition by judged.pairing, judged.folded, reached_by
-                                    order by reached_at, reached_seq) as was_lost
+    select judged.pairing, judged.folded, reached_by, received > 0 as is_received,
+           lag(received = 0) over (partition by judged.pairing, judged.folded, reached_by
+                                   order by reached_at, reached_seq) as was_missed
     from judged join suspects on judged.pairing = suspects.pairing and judged.folded = suspects.folded
-    where reached and (fate = 'lost' or received > 0)
+    where reached and (fate in ('lost', 'in flight') or received > 0)
 ),
 runs as (
     select pairing, folded,
            max(case when runs >= {SCATTERED} and runs * {RARE} >= messages then runs else 0 end) as runs
     from (select pairing, folded, reached_by, count(*) as messages,
-                 count_if(is_lost and not coalesce(was_lost, false)) as runs
+                 count_if(is_received and was_missed) as runs
           from candidates group by pairing, folded, reached_by) as by_sender
     group by pairing, folded
 ),

@@ -9,6 +9,7 @@ The finding is the first of these that holds:
     unknown         a fate is; or a journal is incomplete, or a message came from nowhere: nothing comforts
     not recorded    there is no message
     not delivered   messages were dead-lettered, or expired
+    accepted        the primary accepted them, and not every receiver records what it gets
     open            messages are parked, in flight or in doubt
     nothing lost    none of these
 
@@ -92,7 +93,7 @@ known as (
 ),
 doubtful as (
     select pairing, sort_array(collect_set(concat('The clock of ', reached_by, ' is ',
-               cast(cast(ceil(abs(fastest) / 6e7) as bigint) as string), case when fastest < 0
+               cast(cast(round(abs(fastest) / 6e7) as bigint) as string), case when fastest < 0
                then ' minutes ahead of that of a receiver.'
                else ' minutes behind that of a receiver, or its messages take as long.' end))) as clocks
     from (select pairing, reached_by, fastest from clocks
@@ -168,6 +169,7 @@ case when lost + missing > 0 then 'lost'
      when unknown + unexpected + unsent > 0 or coalesce(journals_complete, 0) < coalesce(journals, 0)
           or parked > 0 and coalesce(syphon, 0) = 0 then 'unknown'
      when attempted = 0 then 'not recorded' when dead_lettered + expired > 0 then 'not delivered'
+     when only_accepted > 0 then 'accepted'
      when parked + in_flight + in_doubt - recovered > 0 then 'open' else 'nothing lost' end"""
 _ADJUSTED: Final = [
     {"parked": "parked - among_missing as parked", "missing": "missing + among_missing as missing"}.get(name, name)

@@ -241,7 +241,7 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "verdicts.complete_to": ("the time to which the complete journals go", UTC),
     "judged_at": ("the time of the judgement", UTC),
     "expired": ("their time to live ended before a receiver got to them", MESSAGES),
-    "finding": ("lost, unknown, not recorded, not delivered, open or nothing lost", ""),
+    "finding": ("lost, unknown, not recorded, not delivered, accepted, open or nothing lost", ""),
     "rests_on": ("what the verdict rests on, in sentences", ""),
 }  # fmt: skip
 """By column, or by table.column where a table means another thing by it."""

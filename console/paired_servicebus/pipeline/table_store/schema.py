@@ -185,7 +185,7 @@ VERDICTS: Final[Columns] = {
 }  # fmt: skip
 """`entity` '' is the pairing as a whole, `subscription` '' the entity as a whole. `reached`: accepted by the primary,
 directly or from the backlog. `unsent`: received, and no journal here has its sender. `rests_on`: sentences.
-`finding`: lost, unknown, not recorded, not delivered, open, or nothing lost."""
+`finding`: lost, unknown, not recorded, not delivered, accepted, open, or nothing lost."""
 
 TABLES: Final[dict[str, Columns]] = {
     "events": EVENTS,
