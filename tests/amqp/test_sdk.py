@@ -20,8 +20,8 @@ from azure.servicebus._pyamqp.types import AMQPTypes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp import ACCEPTED, Error, Modified, Rejected, Source, Target
-from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
+from servicebus_amqp import ACCEPTED, Error, Modified, Rejected, Target
+from servicebus_amqp.encoding.amqp_types import Timestamp, UInt
 from servicebus_amqp.encoding.message_sections import (
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
@@ -40,16 +40,10 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.encoding.performatives import (
     Attach,
-    Begin,
     Close,
     Detach,
-    Disposition,
     End,
-    Flow,
-    Open,
-    SaslInit,
     read_performative,
-    read_sasl,
     write_performative,
 )
 from servicebus_amqp.encoding.transfer_codec import (
@@ -58,7 +52,6 @@ from servicebus_amqp.encoding.transfer_codec import (
     read_disposition,
     read_transfer,
     write_disposition,
-    write_transfer,
 )
 from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.annotations import write_annotations
@@ -76,27 +69,6 @@ def _by_sdk(frame: Any) -> bytes:
 def _read_by_sdk(body: bytes) -> tuple[int, list[Any]]:
     code, fields = decode_frame(memoryview(body))
     return code, [bytes(field) if isinstance(field, memoryview) else field for field in fields]
-
-
-@given(TEXT, TEXT, UINTS, st.integers(0, 65535), st.none() | UINTS)
-def test_an_open_of_the_sdk_is_read(container: str, host: str, frames: int, channels: int, idle: int | None) -> None:
-    sent = performatives.OpenFrame(container, host, frames, channels, idle, None, None, None, None, {b"product": "sdk"})
-    assert read_performative(_by_sdk(sent), 0)[0] == Open(
-        container_id=container,
-        hostname=host,
-        max_frame_size=frames,
-        channel_max=channels,
-        idle_time_out=idle,
-        properties={"product": "sdk"},
-    )
-
-
-@given(UINTS, UINTS, UINTS, UINTS)
-def test_a_begin_of_the_sdk_is_read(next_id: int, incoming: int, outgoing: int, handles: int) -> None:
-    sent = performatives.BeginFrame(None, next_id, incoming, outgoing, handles, None, None, None)
-    assert read_performative(_by_sdk(sent), 0)[0] == Begin(
-        next_outgoing_id=next_id, incoming_window=incoming, outgoing_window=outgoing, handle_max=handles
-    )
 
 
 @pytest.mark.parametrize("session", ["id-7", None])
@@ -131,23 +103,6 @@ def test_an_attach_of_the_sdk_is_read_with_its_session_filter(session: str | Non
     assert found.properties == {"com.microsoft:timeout": UInt(5000)}
 
 
-@given(UINTS, UINTS, st.none() | UINTS, st.none() | UINTS, st.booleans())
-def test_a_flow_of_the_sdk_is_read(
-    next_in: int, window: int, handle: int | None, credit: int | None, drain: bool
-) -> None:
-    sent = performatives.FlowFrame(next_in, window, 7, window, handle, 9, credit, None, drain, None, None)
-    assert read_performative(_by_sdk(sent), 0)[0] == Flow(
-        next_incoming_id=next_in,
-        incoming_window=window,
-        next_outgoing_id=7,
-        outgoing_window=window,
-        handle=handle,
-        delivery_count=9,
-        link_credit=credit,
-        drain=drain,
-    )
-
-
 @given(UINTS, UINTS, st.binary(min_size=1, max_size=32), UINTS, st.booleans(), st.booleans(), st.binary(max_size=50))
 def test_a_transfer_of_the_sdk_is_read_quickly(
     handle: int, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, payload: bytes
@@ -178,76 +133,7 @@ def test_a_disposition_of_the_sdk_is_read_quickly(state: Any, expected: Any) -> 
     assert read_disposition(body, 0, len(body)) == DispositionHead(True, 3, 5, False, expected)
 
 
-def test_what_ends_things_in_the_sdk_is_read() -> None:
-    error = AMQPError("amqp:internal-error", "gone", {b"trace": "id"})
-    expected = Error(condition="amqp:internal-error", description="gone", info={"trace": "id"})
-    sent: list[tuple[Any, Any]] = [
-        (performatives.DetachFrame(2, True, error), Detach(handle=2, closed=True, error=expected)),
-        (performatives.EndFrame(None), End()),
-        (performatives.CloseFrame(error), Close(error=expected)),
-    ]
-    for frame, performative in sent:
-        assert read_performative(_by_sdk(frame), 0)[0] == performative
-
-
-def test_a_sasl_init_of_the_sdk_is_read() -> None:
-    body = _by_sdk(performatives.SASLInit(mechanism=b"ANONYMOUS", initial_response=b"", hostname="contoso"))
-    assert read_sasl(body, 0)[0] == SaslInit(mechanism="ANONYMOUS", initial_response=b"", hostname="contoso")
-
-
-def test_the_sdk_reads_our_open_and_begin() -> None:
-    opened = Open(container_id="contoso", max_frame_size=65536, idle_time_out=60000, properties={Symbol("p"): 1})
-    assert _read_by_sdk(write_performative(opened)) == (
-        0x10,
-        [b"contoso", None, 65536, 65535, 60000, None, None, None, None, {b"p": 1}],
-    )
-    begun = Begin(remote_channel=3, next_outgoing_id=2**32 - 1, incoming_window=5000, outgoing_window=1, handle_max=9)
-    assert _read_by_sdk(write_performative(begun)) == (0x11, [3, 2**32 - 1, 5000, 1, 9, None, None, None])
-
-
-def test_the_sdk_reads_our_attach() -> None:
-    attach = Attach(
-        name="link",
-        handle=1,
-        role=False,
-        source=Source(address="orders", filter={Symbol("com.microsoft:session-filter"): "id-7"}),
-        target=Target(address="here"),
-        initial_delivery_count=0,
-        max_message_size=262144,
-        properties={Symbol("com.microsoft:locked-until-utc"): 638000000000000000},
-    )
-    code, fields = _read_by_sdk(write_performative(attach))
-    assert (code, fields[:5], fields[9:11]) == (0x12, [b"link", 1, False, 2, 0], [0, 262144])
-    source, target = endpoints.Source(*fields[5]), endpoints.Target(*fields[6])
-    assert (source.address, source.filters) == (b"orders", {b"com.microsoft:session-filter": b"id-7"})
-    assert target.address == b"here"
-    assert fields[13] == {b"com.microsoft:locked-until-utc": 638000000000000000}
-
-
-def test_the_sdk_reads_an_attach_that_refuses() -> None:
-    _, fields = _read_by_sdk(write_performative(Attach(name="link", handle=1, role=True)))
-    assert (fields[5], fields[6]) == (None, None)
-
-
-def test_the_sdk_reads_our_flow() -> None:
-    flow = Flow(next_incoming_id=0, incoming_window=50, next_outgoing_id=1, outgoing_window=9, handle=0, link_credit=7)
-    assert _read_by_sdk(write_performative(flow)) == (0x13, [0, 50, 1, 9, 0, None, 7, None, False, False, None])
-
-
-@given(UINTS, st.binary(max_size=32), UINTS, st.booleans(), st.booleans(), st.binary(max_size=50))
-def test_the_sdk_reads_our_transfers(
-    delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, payload: bytes
-) -> None:
-    encoded_format = b"\x70" + message_format.to_bytes(4, "big")
-    head = write_transfer(
-        0, b"\x52\x05", delivery_id, tag, encoded_format, settled=settled, more=more, payload=len(payload)
-    )
-    code, fields = _read_by_sdk((head + payload)[8:])
-    assert (code, fields[:6], fields[11]) == (0x14, [5, delivery_id, tag, message_format, settled, more], payload)
-
-
 ERRORS = [Error(condition="amqp:not-found"), Error(condition="c", description="d", info={"k": 1})]
-OUTCOMES = [(ACCEPTED, {"accepted": []}), (Modified(delivery_failed=True), {"modified": [True, False, None]})]
 
 
 def _error_in(found: Any) -> Error:
@@ -268,12 +154,6 @@ def test_the_sdk_finds_condition_description_and_info_in_a_rejection(error: Erro
     _, fields = _read_by_sdk(write_disposition(DispositionHead(True, 1, 2, True, Rejected(error=error))))
     assert fields[:4] == [True, 1, 2, True]
     assert _error_in(fields[4]["rejected"][0]) == error
-
-
-@pytest.mark.parametrize(("state", "expected"), OUTCOMES)
-def test_the_sdk_reads_our_outcomes(state: Any, expected: Any) -> None:
-    code, fields = _read_by_sdk(write_performative(Disposition(role=False, first=2, last=2, settled=True, state=state)))
-    assert (code, fields[:5]) == (0x15, [False, 2, 2, True, expected])
 
 
 def test_a_message_of_the_sdk_is_split() -> None:

@@ -155,11 +155,6 @@ def test_what_a_release_is_depends_on_the_primarys_last_answer(
     assert known.release_trigger() is trigger
 
 
-def test_an_entity_cannot_be_changed_in_place() -> None:
-    with pytest.raises(AttributeError):
-        entity(State.HEALTHY).state = State.PINNED
-
-
 # -- Indices of backlog queues in sentences.
 
 
