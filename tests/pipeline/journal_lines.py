@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from paired_servicebus.pipeline.ingest.journal_lines import DUCKDB, events_sql, load_lines
+from paired_servicebus.pipeline.ingest.journal_lines import load_events
 
 NAME = "f.jsonl"
 Row = dict[str, Any]
@@ -20,8 +20,8 @@ def duckdb_rows(folder: Path, lines: Sequence[bytes]) -> list[Row]:
     """Every column of every line, in order, as duckdb has it."""
     with _file(folder, lines) as path, duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'; set threads = 1")
-        load_lines(connection, [path])
-        done = connection.execute(events_sql(DUCKDB))
+        load_events(connection, [path])
+        done = connection.execute("select * from events")
         names = [column[0] for column in done.description or ()]
         return [_plain(dict(zip(names, row, strict=True))) for row in done.fetchall()]
 

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 
 from paired_servicebus.core.model.pairing_events import Event, Record
+from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE, write_rows
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
@@ -43,6 +44,12 @@ def event_row(record: Record) -> Row:
     return {**head, "kind": event.kind, **values}
 
 
+def files_of(folder: Path, table: str, *, batch: int | None = None) -> list[Path]:
+    """The files of a table that the newest commit lists, or the one of a batch."""
+    path = manifest.commit_paths(folder)[0] if batch is None else manifest.commit_path(folder, batch)
+    return [folder / manifest.DATA / table / file.name for file in manifest.read(path).of(table)]
+
+
 def event_rows(events: Sequence[Event], *, engine: str = ENGINE, boot: str = BOOT) -> list[Row]:
     """Events of one boot as rows of `events`, numbered from 1."""
     return [
@@ -60,7 +67,8 @@ def make_version(
     if "events" in rows and "timeline" not in rows:
         rows["timeline"] = [_timeline(row) for row in rows["events"] if _is_told(row)]
     with Lake(folder) as lake, lake.staged("made") as place:
-        files = {table: _stage(place, table, found) for table, found in rows.items()}
+        batch = lake.manifest.batch + 1
+        files = {table: _stage(place, table, found, batch) for table, found in rows.items()}
         judged = {"judged": lake.manifest.batch + 1, "judged_at": judged_at} if judged_at else {}
         lake.commit(lambda _: Change(files=files, fields={**({"seen": tuple(seen)} if seen else {}), **judged}))
     return folder
@@ -74,7 +82,7 @@ def _timeline(row: Row) -> Row:
     return {name: row.get(name) for name in TIMELINE}
 
 
-def _stage(place: Path, table: str, rows: Sequence[Row]) -> list[Staged]:
+def _stage(place: Path, table: str, rows: Sequence[Row], batch: int) -> list[Staged]:
     by_date: dict[str, list[Row]] = {}
     for row in rows:
         by_date.setdefault(f"date={_date(row)}/" if table in DATED else "", []).append(row)
@@ -84,7 +92,7 @@ def _stage(place: Path, table: str, rows: Sequence[Row]) -> list[Staged]:
         put(path, table, some)
         times = [_micros(row[name]) for row in some for name in TIMES if row.get(name) is not None]
         file = File(
-            name=f"{day}made.parquet",
+            name=f"{day}made-{batch}.parquet",
             rows=len(some),
             first_at=min(times, default=0),
             last_at=max(times, default=0),

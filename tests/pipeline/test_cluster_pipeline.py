@@ -88,6 +88,6 @@ def test_a_worker_that_sees_nothing_ends_the_run_and_nothing_is_taken(
     assert status == 2
     assert "see" in trouble
     assert "nothing" in trouble
-    assert not list((tables / "versions").glob("v*"))
+    assert not list((tables / "commits").iterdir())
     take_once(spark, tables, journal)
     assert sum(1 for row in rows_of(tables)["events"] if not row["trouble"]) == EVENTS

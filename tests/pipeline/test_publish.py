@@ -12,7 +12,7 @@ import pytest
 
 from paired_servicebus.cli import main
 from paired_servicebus.core.errors import PairedError, PipelineError
-from paired_servicebus.pipeline.publishing import delta_tables, publish_command
+from paired_servicebus.pipeline.publishing import delta_tables
 from paired_servicebus.pipeline.publishing.delta_tables import (
     PublishedTable,
     PublishTarget,
@@ -22,10 +22,12 @@ from paired_servicebus.pipeline.publishing.delta_tables import (
     store_reason,
 )
 from paired_servicebus.pipeline.publishing.publish_command import held, run_publish
+from paired_servicebus.pipeline.table_store import lake
+from paired_servicebus.pipeline.table_store.manifest import HELD
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve
-from tests.pipeline.made_tables import Row, make_version, utc
+from tests.pipeline.made_tables import Row, files_of, make_version, utc
 
 DAY = 86_400.0
 MONDAY = 1_795_478_400.0  # 2026-11-24
@@ -97,7 +99,6 @@ def test_only_dates_whose_files_changed_are_replaced(tables: Path, tmp_path: Pat
     before = {uri for uri in delta(to, "minutes").file_uris() if "2026-11-25" in uri}
     with_another = [minute(0, 10), minute(1, 2), minute(2, 3)]
     make_version(tables, minutes=with_another)
-    (tables / "current" / "minutes" / "date=2026-11-25").exists()
 
     done = publish(tables, to)
 
@@ -202,13 +203,18 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tables: Path, tmp_path:
     assert (tmp_path / "file").read_text() == "a file"
 
 
-def test_a_version_that_is_replaced_meanwhile_is_kept_until_the_end(tables: Path) -> None:
-    import shutil
-
+def test_a_version_that_is_replaced_meanwhile_is_kept_until_the_end(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "GRACE", -1.0)
     with held(tables) as version:
-        shutil.rmtree(tables / "versions")
-        assert len(list((version.path / "minutes").rglob("*.parquet"))) == 2
-    assert list((tables / publish_command.HELD).iterdir()) == []
+        for number in range(5):
+            make_version(tables, minutes=[minute(0, number)])
+        kept = [version.path / "minutes" / file.name for file in version.manifest.of("minutes")]
+        assert all(path.exists() for path in kept)
+    assert list((tables / HELD).iterdir()) == []
+    make_version(tables, minutes=[minute(0, 9)])
+    assert not any(path.exists() for path in kept)
 
 
 # -- plain files -------------------------------------------------------------------------------------------------------
@@ -218,28 +224,27 @@ def test_plain_files_in_another_folder_are_tables_that_every_reader_has(tables: 
     to = tmp_path / "copy"
     assert main(["tables", "publish", "--tables", str(tables), "--to", str(to), "--format", "parquet"]) == 0
     with duckdb.connect() as connection:
-        found = connection.execute(
-            f"select primary_accepted from read_parquet('{to}/current/minutes/**/*.parquet') order by 1"
-        )
+        paths = [str(path) for path in files_of(to, "minutes")]
+        found = connection.execute(f"select primary_accepted from read_parquet({paths}) order by 1")
         assert found.fetchall() == [(1,), (2,)]
     with Tables.open(to) as opened:
         assert opened.batch == 1
 
 
-def test_a_change_of_plain_files_is_a_version_with_links_to_the_rest(
+def test_a_change_of_plain_files_is_a_commit_with_the_files_before(
     tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], approve: Approve
 ) -> None:
     to = tmp_path / "copy"
     run_publish(tables, to=str(to), format_="parquet", json_line=False)
     make_version(tables, minutes=[minute(0, 10)])
     run_publish(tables, to=str(to), format_="parquet", json_line=False)
-    first, second = (to / "versions" / f"v000000000{number}" / "engines" / "made.parquet" for number in (1, 2))
-    assert first.samefile(second)
+    assert files_of(to, "engines", batch=1) == files_of(to, "engines")
+    assert files_of(to, "minutes", batch=1) != files_of(to, "minutes")
     run_publish(tables, to=str(to), format_="parquet", json_line=False)
     approve.part(capsys.readouterr().out.splitlines()[-1], "errors of the pipeline")
 
 
-@pytest.mark.parametrize("content", ["notes.txt", "versions/v0000000001/manifest.json"])
+@pytest.mark.parametrize("content", ["notes.txt", "commits/c0000000001.json"])
 def test_another_folder_of_somebody_else_is_refused_and_untouched(tables: Path, tmp_path: Path, content: str) -> None:
     path = tmp_path / "copy" / content
     path.parent.mkdir(parents=True)
@@ -265,7 +270,7 @@ def test_a_full_disk_leaves_the_version_before(
     approve.part(refused.value, "errors of the pipeline")
     with Tables.open(to) as opened:
         assert opened.batch == 1
-    assert [path.name for path in (to / "versions").iterdir()] == ["v0000000001"]
+    assert [path.name for path in (to / "commits").iterdir()] == ["c0000000001.json"]
 
 
 @pytest.mark.parametrize("inside", ["", "copy", ".."])

@@ -182,16 +182,11 @@ def test_lost_records_versions_and_links_and_copied_files_give_nothing_twice(
     assert rows_of(folder) == made
     assert versions.newest(folder).manifest.repeated >= EVENTS
 
-    (folder / "current").unlink()
+    versions.commit_paths(folder)[0].write_bytes(bytes(100))
     take_once(spark, folder, journal)
     assert rows_of(folder) == made
 
-    newest = (folder / "current").resolve()
-    (newest / "manifest.json").write_bytes(bytes(100))
-    take_once(spark, folder, journal)
-    assert rows_of(folder) == made
-
-    shutil.rmtree(folder / "versions")
+    shutil.rmtree(folder / "commits")
     take_once(spark, folder, journal)
     assert rows_of(folder) == made
 
@@ -202,7 +197,7 @@ def test_a_batch_of_a_damaged_version_is_taken_again(
     """The files that only the damaged version had are not counted as taken."""
     journal, folder = stage
     take_once(spark, folder, journal, files=1)
-    shutil.rmtree((folder / "current").resolve())
+    versions.commit_paths(folder)[0].unlink()
     take_once(spark, folder, journal)
     assert rows_of(folder) == made
 

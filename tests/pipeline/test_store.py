@@ -1,8 +1,7 @@
-"""The store: versions of all tables, the link to the newest, what a killed or damaged one leaves, and refusals."""
+"""The store: commits of all tables, what a killed or damaged one leaves, and refusals."""
 
 from __future__ import annotations
 
-import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,12 +15,21 @@ from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, Pip
 from paired_servicebus.core.model.pairing_events import DestinationFailed, SendsCounted, Warned
 from paired_servicebus.pipeline.table_store import lake as lakes
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
-from paired_servicebus.pipeline.table_store.manifest import File, Gap, Manifest, RecordSpan, merged
+from paired_servicebus.pipeline.table_store.manifest import (
+    File,
+    Gap,
+    Manifest,
+    RecordSpan,
+    commit_path,
+    commit_paths,
+    merged,
+    number_of,
+)
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve
 from tests.pipeline.journals import tables_of
-from tests.pipeline.made_tables import event_rows, make_version, utc
+from tests.pipeline.made_tables import event_rows, files_of, make_version, utc
 
 DAY = 86_400.0
 T0 = 1_790_000_000.0
@@ -39,7 +47,8 @@ def accepted(folder: Path) -> list[int]:
 def test_every_table_is_there_for_a_plain_reader_before_any_record(tmp_path: Path) -> None:
     make_version(tmp_path)
     for table, columns in TABLES.items():
-        found = duckdb.sql(f"select * from '{tmp_path}/current/{table}/**/*.parquet'")
+        (path,) = files_of(tmp_path, table)
+        found = duckdb.sql(f"select * from '{path}'")
         assert found.fetchall() == []
         assert set(columns) <= set(found.columns)
         assert ("date" in found.columns) is (table in DATED)
@@ -47,13 +56,11 @@ def test_every_table_is_there_for_a_plain_reader_before_any_record(tmp_path: Pat
 
 def test_a_version_is_one_state_of_all_tables(tmp_path: Path) -> None:
     make_version(tmp_path, minutes=[minute(T0, 1), minute(T0 + DAY, 2)], cost=[{"cause": "sends", "operations": 1}])
-    before = (tmp_path / "current").resolve()
     make_version(tmp_path, minutes=[minute(T0, 3)])
     assert accepted(tmp_path) == [3]
-    assert duckdb.sql(f"select sum(primary_accepted) from '{before}/minutes/**/*.parquet'").fetchall() == [(3,)]
-    (old,) = (before / "cost").rglob("*.parquet")
-    (new,) = (tmp_path / "current" / "cost").rglob("*.parquet")
-    assert old.samefile(new)
+    before = [str(path) for path in files_of(tmp_path, "minutes", batch=1)]
+    assert duckdb.sql(f"select sum(primary_accepted) from read_parquet({before})").fetchall() == [(3,)]
+    assert files_of(tmp_path, "cost") == files_of(tmp_path, "cost", batch=1)
 
 
 def test_times_are_timestamps_for_the_reader_and_instants_for_others(tmp_path: Path) -> None:
@@ -72,7 +79,8 @@ def test_times_are_timestamps_for_the_reader_and_instants_for_others(tmp_path: P
             {"kind": "destination-failed"},
             {"kind": "warned"},
         ]
-    kind = duckdb.sql(f"select typeof(event_time) from '{tmp_path}/current/events/**/*.parquet' limit 1").fetchall()
+    (path,) = files_of(tmp_path, "events")
+    kind = duckdb.sql(f"select typeof(event_time) from '{path}' limit 1").fetchall()
     assert kind == [("TIMESTAMP WITH TIME ZONE",)]
 
 
@@ -81,55 +89,57 @@ def test_three_versions_stay_and_older_ones_for_those_who_read_them(
 ) -> None:
     for number in range(5):
         make_version(tmp_path, minutes=[minute(T0, number)])
-    assert len(list((tmp_path / "versions").iterdir())) == 5
+    assert len(commit_paths(tmp_path)) == 5
+    old = files_of(tmp_path, "minutes", batch=1)
     monkeypatch.setattr(lakes, "GRACE", -1.0)
     with Tables.open(tmp_path) as tables:
         with Lake(tmp_path) as lake:
             with lake.pinned() as pinned:
                 for _ in range(4):
                     lake.commit(lambda _: Change())
-                assert pinned.path.exists()
+                assert commit_path(tmp_path, pinned.manifest.batch).exists()
             lake.commit(lambda _: Change())
-            assert not pinned.path.exists()
-        assert [path.name for path in sorted((tmp_path / "versions").iterdir())] == [
-            f"v{number:010d}" for number in (8, 9, 10)
-        ]
-        assert tables.rows("select primary_accepted as n from minutes") == [{"n": 4}]
-        assert tables.batch == 10
+            assert not commit_path(tmp_path, pinned.manifest.batch).exists()
+        assert [number_of(path) for path in commit_paths(tmp_path)] == [10, 9, 8]
+        assert not any(path.exists() for path in old)
+        assert all(path.exists() for path in files_of(tmp_path, "minutes"))
+        assert tables.rows("select primary_accepted as n from minutes") == [{"n": 4}], "its files are still listed"
+        for number in range(5, 9):
+            make_version(tmp_path, minutes=[minute(T0, number)])
+        assert tables.rows("select primary_accepted as n from minutes") == [{"n": 8}]
+        assert tables.batch == 14
 
 
-def damage_manifest(newest: Path) -> None:
-    (newest / "manifest.json").write_bytes(b'{"version":2,"life":"\xff"}')
+def damage_commit(folder: Path) -> None:
+    commit_paths(folder)[0].write_bytes(b'{"version":3,"life":"\xff"}')
 
 
-def lose_manifest(newest: Path) -> None:
-    (newest / "manifest.json").unlink()
+def empty_commit(folder: Path) -> None:
+    commit_paths(folder)[0].write_bytes(b"")
 
 
-def cut_a_file(newest: Path) -> None:
-    (path,) = (newest / "minutes").rglob("*.parquet")
-    data = path.read_bytes()
+def cut_a_file(folder: Path) -> None:
+    (path,) = files_of(folder, "minutes")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lose_a_file(folder: Path) -> None:
+    (path,) = files_of(folder, "minutes")
     path.unlink()
-    path.write_bytes(data[:-1])
-
-
-def lose_the_version(newest: Path) -> None:
-    shutil.rmtree(newest)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        damage_manifest,
+        damage_commit,
         cut_a_file,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (lose_manifest, lose_the_version)),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (empty_commit, lose_a_file)),
     ],
 )
 def test_a_damaged_newest_version_gives_way_to_the_one_before_with_a_note(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
     make_version(tmp_path, minutes=[minute(T0, 1)])
     make_version(tmp_path, minutes=[minute(T0, 2)])
-    newest = (tmp_path / "current").resolve()
-    damage(newest)
+    damage(tmp_path)
     with Tables.open(tmp_path) as tables:
         assert "damaged" in tables.note
         assert tables.batch == 1
@@ -144,29 +154,21 @@ def test_a_damaged_newest_version_gives_way_to_the_one_before_with_a_note(tmp_pa
         assert tables.note == ""
 
 
-def test_a_lost_link_is_found_again_without_loss(tmp_path: Path) -> None:
-    make_version(tmp_path, minutes=[minute(T0, 1)])
-    (tmp_path / "current").unlink()
-    assert accepted(tmp_path) == [1]
-    with Lake(tmp_path):
-        assert (tmp_path / "current").exists()
-
-
 def test_tables_of_which_none_is_whole_are_one_sentence_and_stay(tmp_path: Path) -> None:
     make_version(tmp_path, minutes=[minute(T0, 1)])
-    damage_manifest((tmp_path / "current").resolve())
+    damage_commit(tmp_path)
     for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
         with pytest.raises(DamagedTablesError, match=r"no version of the tables in .* is whole .*: move .* away"):
             opened(tmp_path)
-    assert list((tmp_path / "versions").rglob("minutes/*/*.parquet"))
+    assert list((tmp_path / "data" / "minutes").rglob("*.parquet"))
 
 
 def test_tables_of_a_later_program_are_refused_and_stay(tmp_path: Path, approve: Approve) -> None:
     make_version(tmp_path, minutes=[minute(T0, 1)])
-    manifest = (tmp_path / "current").resolve() / "manifest.json"
+    (manifest,) = commit_paths(tmp_path)
     manifest.write_text('{"version": 99, "files": "otherwise"}')
     for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
-        with pytest.raises(NoTablesError, match="has format 99, and this release has 2"):
+        with pytest.raises(NoTablesError, match="has format 99, and this release has 3"):
             opened(tmp_path)
     approve.part(manifest.read_text(), "errors of the pipeline", has=("99",))
 
@@ -186,8 +188,8 @@ def test_a_folder_of_somebody_else_is_refused_untouched(tmp_path: Path, approve:
 
 def test_what_was_never_committed_is_removed(tmp_path: Path) -> None:
     make_version(tmp_path, minutes=[minute(T0, 1)])
-    half = tmp_path / "versions" / ".v0000000002"
-    half.mkdir()
+    half = tmp_path / "data" / "minutes" / "b0000000002.parquet"
+    half.write_bytes(b"PAR1")
     staged = tmp_path / "staging" / "b0000000002"
     staged.mkdir(parents=True)
     with Lake(tmp_path):
@@ -206,7 +208,7 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             lake.commit(lambda _: Change(files={"engines": [never]}))
         assert lake.manifest.batch == 1
-    assert [path.name for path in (tmp_path / "versions").iterdir()] == ["v0000000001"]
+    assert [number_of(path) for path in commit_paths(tmp_path)] == [1]
     assert accepted(tmp_path) == [1]
 
 
@@ -299,7 +301,7 @@ def test_unreadable_lines_are_counted_by_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_parquet_is_one_sentence(tmp_path: Path) -> None:
     with tables_of(tmp_path, [Warned(at=600, about="a", text="b")]) as tables:
-        (path,) = ((tmp_path / "current").resolve() / "events").rglob("*.parquet")
+        (path,) = files_of(tmp_path, "events")
         path.write_bytes(bytes(path.stat().st_size))
         with pytest.raises(NoTablesError, match="cannot be read"):
             tables.rows("select * from events")

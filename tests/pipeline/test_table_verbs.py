@@ -200,7 +200,7 @@ def test_a_strangers_text_has_no_secret_and_moves_nothing(
     ("sql", "reason"),
     [
         ("copy minutes to '{out}'", "COPY"),
-        ("copy (select 1) to '{tables}/current/x.parquet'", "COPY"),
+        ("copy (select 1) to '{tables}/data/x.parquet'", "COPY"),
         ("attach '{out}'", "ATTACH"),
         ("create table x as select 1", "CREATE"),
         ("set enable_external_access = true", "SET"),
@@ -210,7 +210,7 @@ def test_a_strangers_text_has_no_secret_and_moves_nothing(
         ("", "0 statements"),
         ("select * from read_text('/etc/passwd')", "disabled by configuration"),
         ("select * from '{tables}/lock'", "refused"),
-        ("select * from read_blob('{tables}/versions/../lock')", "disabled by configuration"),
+        ("select * from read_blob('{tables}/data/../lock')", "disabled by configuration"),
         ("select * from glob('/tmp/*')", "disabled by configuration"),
         ("select * from 'https://127.0.0.1:1/x.parquet'", "refused"),
         ("select * from connection", "does not exist"),
@@ -228,7 +228,7 @@ def test_a_query_that_does_more_than_read_the_tables_is_refused(
     assert reason in said
     assert said.count("\n") == 1
     assert not out.exists()
-    assert not (tables / "current" / "x.parquet").exists()
+    assert not (tables / "data" / "x.parquet").exists()
 
 
 # -- check -------------------------------------------------------------------------------------------------------------
@@ -292,9 +292,9 @@ def test_no_tables_and_those_of_others_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     status = 3 if command[0] == "check" else 2
-    later = tmp_path / "later" / "versions" / "v0000000001"
-    later.mkdir(parents=True)
-    (later / "manifest.json").write_text('{"version": 99}')
+    later = tmp_path / "later" / "commits" / "c0000000001.json"
+    later.parent.mkdir(parents=True)
+    later.write_text('{"version": 99}')
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "notes.txt").write_text("theirs")
     for folder, reason in (("none", "there are no tables"), ("later", "has format 99"), ("theirs", "no tables")):

@@ -9,7 +9,6 @@ the pipeline: this makes everything again for each start.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,16 +16,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import duckdb
-import msgspec
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
-from paired_servicebus.engine.journal.records import VERSION, UnreadableLineError, are_valid, decode
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
+from paired_servicebus.pipeline.ingest.journal_lines import load_events
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.judging.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
-from paired_servicebus.pipeline.table_store.schema import DATED, EVENTS, TABLES
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries
 
 MAX_EVENTS: Final = 5_000_000
@@ -70,8 +68,7 @@ class JournalTables(TableQueries):
         tables = cls(tuple(roots), left_out if found.being_written else "")
         try:
             _check_size(found.files, most)
-            with tempfile.TemporaryDirectory(prefix="paired-journal-") as scratch:
-                tables._make(_Lines(found.files, Path(scratch)), in_flight)
+            tables._make([file.path for file in found.files], in_flight)
         except OSError as error:
             tables.__exit__(None, None, None)
             raise PipelineError(f"{error.filename} cannot be read: {error.strerror or error}") from error
@@ -98,9 +95,11 @@ class JournalTables(TableQueries):
         names = [column[0] for column in done.description or ()]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
-    def _make(self, lines: _Lines, in_flight: int) -> None:
+    def _make(self, files: Sequence[Path], in_flight: int) -> None:
         engine = DuckdbEngine(self._connection)
-        engine.make("events", lines.query())
+        load_events(self._connection, files, "read_events")
+        engine.make("events", _ONCE)
+        self._connection.execute("drop table read_events")
         derive(engine)
         end = self.rows("select epoch_us(max(event_time)) as newest from events where trouble is null")[0]["newest"]
         judge(engine, now=min(end or 0, round(self.read_at * 1e6)), in_flight=in_flight)
@@ -124,73 +123,13 @@ def _check_size(files: Iterable[JournalFile], most: int) -> None:
         raise PipelineError(TOO_MANY.format(lines=lines, most=most))
 
 
-class _Header(msgspec.Struct):
-    v: int
-    engine: str
-    boot: str
-    seq: int
-    ts: int
-    kind: str
-
-
-class _Lines:
-    """The lines of journal files, sorted into records and others, in files that duckdb reads. Raises OSError."""
-
-    def __init__(self, files: Iterable[JournalFile], scratch: Path) -> None:
-        self._others = scratch / "others"
-        self._records = scratch / "records"
-        with self._records.open("wb") as records, self._others.open("wb") as others:
-            for file in files:
-                data = file.path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-                whole = data if data.endswith(b"\n") or not data else data + b"\n"
-                if are_valid(whole):
-                    records.write(whole)
-                    continue
-                for line in whole.split(b"\n"):
-                    if line.strip():
-                        row = _other(file.path.name, line)
-                        (others if row else records).write((row or line) + b"\n")
-
-    def query(self) -> str:
-        """Return the query of the rows of `events`: each record once, and each line that is none."""
-        kinds = {"ts" if name == "event_time" else name: kind for name, kind in EVENTS.items()}
-        shape = {name: "DOUBLE" if kind == "TIMESTAMP" else kind for name, kind in kinds.items()} | {"ts": "BIGINT"}
-        columns = ", ".join(
-            "make_timestamp(ts) as event_time"
-            if name == "event_time"
-            else f'make_timestamp(cast("{name}" * 1e6 as bigint)) as "{name}"'
-            if kind == "TIMESTAMP"
-            else f'"{name}"'
-            for name, kind in EVENTS.items()
-        )
-        listed = ", ".join(f"'{name}': '{kind}'" for name, kind in shape.items())
-        read = " union all ".join(
-            f"select {columns} from read_json('{str(path).replace(chr(39), chr(39) * 2)}', "
-            f"format = 'newline_delimited', columns = {{{listed}}})"
-            for path in (self._records, self._others)
-        )
-        return f"""
-            with lines as ({read}),
-            ranked as (
-                select *, row_number() over (
-                    partition by engine, boot, seq, case when seq is null then file end,
-                                 case when seq is null then line end
-                    order by trouble is not null, trouble, line) as nth
-                from lines
-            )
-            select * exclude (nth) from ranked where nth = 1"""
-
-
-def _other(file: str, line: bytes) -> bytes | None:
-    """Return the row of a line that is no record of ours, as JSON; None: it is one."""
-    try:
-        if decode(line) is not None:
-            return None
-        header = msgspec.json.decode(line, type=_Header)
-        trouble = "other format" if header.v != VERSION else "unknown kind"
-        known = {"v": header.v, "engine": header.engine, "boot": header.boot, "seq": header.seq, "ts": header.ts,
-                 "kind": header.kind}  # fmt: skip
-    except UnreadableLineError:
-        trouble, known = "torn", {}
-    text = line[: 4 * LONGEST].decode("utf-8", "replace")[:LONGEST]
-    return msgspec.json.encode({**known, "trouble": trouble, "line": text, "file": file})
+_ONCE: Final = """
+with ranked as (
+    select *, row_number() over (
+        partition by engine, boot, seq, case when seq is null then file end, case when seq is null then line end
+        order by trouble is not null, trouble, line) as nth
+    from read_events
+)
+select * exclude (nth) from ranked where nth = 1
+"""
+"""Each record once, the readable one of two, and each line that is none."""

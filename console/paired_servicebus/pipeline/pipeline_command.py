@@ -79,7 +79,7 @@ def refuse_tables(folder: Path) -> None:
     try:
         if why := manifest.whose(folder):
             raise PipelineError(why)
-        if manifest.version_paths(folder):
+        if manifest.commit_paths(folder):
             manifest.newest(folder)
     except OSError as error:
         raise PipelineError(f"the tables' folder {folder} cannot be used: {error.strerror or error}") from error

@@ -15,7 +15,7 @@ An unreadable line becomes a row with its text and the reason in `trouble`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -231,17 +231,47 @@ case when is_torn then 'torn'
           then 'impossible' end"""
 
 
-def load_lines(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> None:
-    """Make the table `lines` of journal files in duckdb. Raises OSError: a file cannot be read."""
-    connection.execute("create or replace table lines (line varchar, is_text boolean, file varchar)")
-    texts = [str(path) for path in files if _is_text(path.read_bytes())]
-    if texts:
-        connection.execute(_OF_TEXTS, [texts])
+FILE_BYTES: Final = 64 * 1024 * 1024
+"""Of journal files that duckdb reads at once."""
+
+
+def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path], table: str = "events") -> None:
+    """Make a table of the events of journal files in duckdb, one for each line. Raises OSError."""
+    _make_lines(connection, [], {})
+    connection.execute(f"create or replace table {table} as {events_sql(DUCKDB)}")
+    texts: list[Path] = []
+    bytes_: dict[str, bytes] = {}
+    size = 0
     for path in files:
-        if str(path) not in texts:
-            lines = path.read_bytes().split(b"\n")
-            decoded = [line.decode(errors="replace") for line in lines]
-            connection.execute(_OF_BYTES, [decoded, [_is_text(line) for line in lines], path.name])
+        data = path.read_bytes()
+        size += len(data)
+        if _is_text(data):
+            texts.append(path)
+        else:
+            bytes_[path.name] = data
+        if size >= FILE_BYTES:
+            _insert(connection, texts, bytes_, table)
+            texts, bytes_, size = [], {}, 0
+    _insert(connection, texts, bytes_, table)
+    connection.execute("drop table lines")
+
+
+def _insert(
+    connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes], table: str
+) -> None:
+    _make_lines(connection, texts, others)
+    connection.execute(f"insert into {table} {events_sql(DUCKDB)}")
+
+
+def _make_lines(connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes]) -> None:
+    """Make the table `lines` of files of UTF-8, and of others by their names."""
+    connection.execute("create or replace table lines (line varchar, is_text boolean, file varchar)")
+    for path in texts:  # duckdb would read all of them before the first line
+        connection.execute(_OF_TEXT, [str(path)])
+    for name, data in others.items():
+        lines = data.split(b"\n")
+        decoded = [line.decode(errors="replace") for line in lines]
+        connection.execute(_OF_BYTES, [decoded, [_is_text(line) for line in lines], name])
 
 
 def _is_text(data: bytes) -> bool:
@@ -252,7 +282,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-_OF_TEXTS: Final = """
+_OF_TEXT: Final = """
 insert into lines select unnest(string_split(content, chr(10))), true, parse_filename(filename) from read_text(?)
 """
 _OF_BYTES: Final = "insert into lines select unnest(?::varchar[]), unnest(?::boolean[]), ?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,16 +16,15 @@ from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.publishing.delta_tables import PublishedTable, PublishTarget, find_target, publish_delta
-from paired_servicebus.pipeline.table_store import manifest as manifests
-from paired_servicebus.pipeline.table_store import manifest as versions
-from paired_servicebus.pipeline.table_store.manifest import CURRENT, VERSIONS, Manifest, Version, version_name
+from paired_servicebus.pipeline.table_store import manifest as commits
+from paired_servicebus.pipeline.table_store.manifest import Manifest, Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.printing import print_lines, print_object
 
 # The tables as plain Parquet in another folder, in the layout of the tables themselves.
 #
-# A version is copied whole under a name that readers ignore, renamed, and `current` is switched to it. Files that the
-# version before has are hard links. The last versions stay for readers that opened them.
+# Files that are not there yet are copied under names that readers ignore, and renamed; then the commit is written. The
+# last commits and their files stay for readers that opened them.
 
 KEPT: Final = 3
 
@@ -40,7 +38,7 @@ def publish_folder(version: Version, folder: Path) -> tuple[PublishedTable, ...]
         before = _before(version.manifest, folder)
         if before is not None and before.manifest.batch >= version.manifest.batch:
             return tuple(PublishedTable(table=table) for table in TABLES)
-        return _copy(version, before, folder)
+        return _copy(version, folder)
     except OSError as error:
         raise PipelineError(
             f"the tables were not published to {folder}: {error.strerror or error}. Its content is unchanged"
@@ -48,12 +46,12 @@ def publish_folder(version: Version, folder: Path) -> tuple[PublishedTable, ...]
 
 
 def _before(manifest: Manifest, folder: Path) -> Version | None:
-    if why := versions.whose(folder):
+    if why := commits.whose(folder):
         raise PipelineError(f"{why.replace('--tables', '--to')}; nothing was written")
-    if not versions.version_paths(folder):
+    if not commits.commit_paths(folder):
         return None
     try:
-        before = versions.newest(folder)
+        before = commits.newest(folder)
     except NoTablesError as error:
         raise PipelineError(f"{error}; nothing was written") from error
     if before.manifest.life != manifest.life:
@@ -64,66 +62,37 @@ def _before(manifest: Manifest, folder: Path) -> Version | None:
     return before
 
 
-def _copy(version: Version, before: Version | None, folder: Path) -> tuple[PublishedTable, ...]:
-    name = version_name(version.manifest.batch)
-    (folder / VERSIONS).mkdir(mode=0o700, parents=True, exist_ok=True)
-    making = folder / VERSIONS / f".{name}.{os.getpid()}"
-    place = folder / VERSIONS / name
-    try:
-        making.mkdir(mode=0o700)
-        done = tuple(_copy_table(version, before, making, table) for table in TABLES)
-        manifests.write(making, version.manifest)
-        if place.exists():  # damaged, or it would be the newest
-            shutil.rmtree(place)
-        making.rename(place)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-    manifests.sync(folder / VERSIONS)
-    _switch(folder, name)
-    for old in versions.version_paths(folder)[KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+def _copy(version: Version, folder: Path) -> tuple[PublishedTable, ...]:
+    for name in (commits.COMMITS, commits.DATA):
+        (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    done = tuple(_copy_table(version, folder / commits.DATA, table) for table in TABLES)
+    commits.write(folder, version.manifest)
+    commits.remove_unlisted(folder, [commits.number_of(path) for path in commits.commit_paths(folder)[:KEPT]])
     return done
 
 
-def _copy_table(version: Version, before: Version | None, making: Path, table: str) -> PublishedTable:
+def _copy_table(version: Version, data: Path, table: str) -> PublishedTable:
     dates, rows = set(), 0
     for file in version.manifest.of(table):
-        source, target = version.path / table / file.name, making / table / file.name
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = None if before is None else before.path / table / file.name
-        if there is not None and _is_same(source, there):
-            target.hardlink_to(there)
+        source, target = version.path / table / file.name, data / table / file.name
+        if target.exists() and target.stat().st_size == file.size:
             continue
-        shutil.copy2(source, target)
-        manifests.sync(target)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            shutil.copy2(source, new)
+            commits.sync(new)
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
+        commits.sync(target.parent)
         if file.rows:
             dates.add(file.date)
             rows += file.rows
     return PublishedTable(table=table, dates=tuple(sorted(dates)), rows=rows)
 
 
-def _is_same(source: Path, there: Path) -> bool:
-    """Return whether a file was copied before: a copy keeps its time."""
-    if not there.exists():
-        return False
-    status, before = source.stat(), there.stat()
-    return (status.st_size, status.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-
-
-def _switch(folder: Path, name: str) -> None:
-    new = folder / f".{CURRENT}.{os.getpid()}"
-    new.unlink(missing_ok=True)
-    new.symlink_to(Path(VERSIONS) / name)
-    new.replace(folder / CURRENT)
-    manifests.sync(folder)
-
-
 PublishFormat = Literal["parquet", "delta"]
-HELD: Final = "published"
-"""A folder beside the versions, with links that keep a version's files while they are published."""
-LEFT: Final = 24 * 3600.0
-"""Seconds after which links are of a publish that was killed."""
 
 
 def run_publish(folder: Path, *, to: str, format_: PublishFormat, json_line: bool) -> int:
@@ -170,16 +139,19 @@ def held(folder: Path) -> Iterator[Version]:
 
     Raises NoTablesError: there are none.
     """
-    found = versions.newest(folder)
-    place = folder / HELD / uuid.uuid4().hex
+    found = commits.newest(folder)
+    mark = folder / commits.HELD / f"{uuid.uuid4().hex}.{found.manifest.batch}"
     try:
-        _remove_left(folder / HELD)
-        _link_all(found.path, place)
-        yield Version(place, found.manifest, found.note)
+        mark.parent.mkdir(mode=0o700, exist_ok=True)
+        mark.touch()
+        yield found
     except FileNotFoundError as error:
         raise NoTablesError(f"the tables in {folder} are removed as they are read: {error.filename}") from error
+    except OSError as error:
+        why = error.strerror or error
+        raise PipelineError(f"the tables in {folder} cannot be kept while they are published: {why}") from error
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        mark.unlink(missing_ok=True)
 
 
 def _publish(version: Version, target: PublishTarget, format_: PublishFormat, bar: Bar) -> tuple[PublishedTable, ...]:
@@ -189,27 +161,6 @@ def _publish(version: Version, target: PublishTarget, format_: PublishFormat, ba
     return publish_delta(
         version, target, shown=lambda table, number: bar.show(f"publishing {table}", number, len(TABLES))
     )
-
-
-def _link_all(source: Path, place: Path) -> None:
-    """Link a version's files to another folder. Raises OSError."""
-    try:
-        shutil.copytree(source, place, copy_function=os.link)
-        os.utime(place)  # of now, not of the version
-    except shutil.Error as error:
-        raise PipelineError(f"the tables in {source} cannot be kept while they are published: {error}") from error
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise PipelineError(
-            f"the tables in {source} cannot be kept while they are published: {error.strerror or error}"
-        ) from error
-
-
-def _remove_left(folder: Path) -> None:
-    for left in folder.iterdir() if folder.is_dir() else ():
-        if left.stat().st_mtime < time.time() - LEFT:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _overlap(one: Path, other: Path) -> bool:

@@ -1,13 +1,12 @@
 """The single writer of the tables: its lock, the current version, and the commit of the next one.
 
-A batch writes its files into a folder of `staging`, then `commit` makes a version of them and of the unchanged files,
-and `current` is switched to it: all tables change atomically. The next start removes unfinished ones. The last KEPT
+A batch writes its files into a folder of `staging`. `commit` moves them to the data, and writes one file that lists
+them and the unchanged ones: all tables change atomically. The next start removes what no commit lists. The last KEPT
 versions stay, and replaced ones for GRACE seconds more, for readers that opened them.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -24,18 +23,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
-from paired_servicebus.pipeline.table_store import manifest
-from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store import manifest as commits
 from paired_servicebus.pipeline.table_store.empty_files import empty_name, write_empty
-from paired_servicebus.pipeline.table_store.manifest import (
-    CURRENT,
-    VERSIONS,
-    File,
-    Manifest,
-    Version,
-    number_of,
-    version_name,
-)
+from paired_servicebus.pipeline.table_store.manifest import COMMITS, DATA, File, Manifest, Version, number_of
 from paired_servicebus.pipeline.table_store.schema import TABLES
 
 GRACE: Final = 60.0
@@ -75,7 +65,7 @@ class Lake:
         """What was wrong with the newest version, as a sentence; empty: nothing."""
         self._lock = threading.RLock()
         self._held = -1
-        self._version = Version(folder, Manifest())
+        self._version = Version(folder / DATA, Manifest())
         self._pinned: list[int] = []
 
     def __enter__(self) -> Self:
@@ -87,9 +77,9 @@ class Lake:
             NoTablesError: its tables are of a later program, or none of them is whole.
         """
         try:
-            if why := manifest.whose(self.folder):
+            if why := commits.whose(self.folder):
                 raise PipelineError(why)
-            for name in (VERSIONS, STAGING, "work", "logs"):
+            for name in (COMMITS, DATA, STAGING, "work", "logs"):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -137,12 +127,12 @@ class Lake:
         """Yield the current version, and keep its files inside the block, whatever is committed meanwhile."""
         with self._lock:
             version = self._version
-            self._pinned.append(number_of(version.path))
+            self._pinned.append(version.manifest.batch)
         try:
             yield version
         finally:
             with self._lock:
-                self._pinned.remove(number_of(version.path))
+                self._pinned.remove(version.manifest.batch)
 
     @contextmanager
     def staged(self, name: str) -> Iterator[Path]:
@@ -164,68 +154,63 @@ class Lake:
         with self._lock:
             if self._held < 0:
                 raise PipelineError(f"the tables in {self.folder} have another writer by now: this pipeline has ended")
-            before, new = self._version, change(self._version.manifest)
-            number = max([before.manifest.batch, *map(number_of, manifest.version_paths(self.folder))]) + 1
-            making = self.folder / VERSIONS / f".{version_name(number)}"
-            try:
-                files = self._link_all(making, before, new.files, number)
-                after = msgspec.structs.replace(
-                    before.manifest, **{**new.fields, "files": files, "batch": number, "written_at": time.time()}
-                )
-                manifests.write(making, after)
-                place = making.rename(making.with_name(version_name(number)))
-            except BaseException:
-                shutil.rmtree(making, ignore_errors=True)
-                raise
-            manifests.sync(place.parent)
-            self._switch(place)
-            self._version = Version(place, after)
+            before = self._version.manifest
+            new = change(before)
+            number = max([before.batch, *map(number_of, commits.commit_paths(self.folder))]) + 1
+            files = self._placed(before, new.files)
+            after = msgspec.structs.replace(
+                before, **{**new.fields, "files": files, "batch": number, "written_at": time.time()}
+            )
+            commits.write(self.folder, after)
+            self._version = Version(self.folder / DATA, after)
             self._tidy()
             return after
 
     # -- a version ----------------------------------------------------------------------------------------------------
 
-    def _link_all(
-        self, making: Path, before: Version, changed: Mapping[str, Files], number: int
-    ) -> dict[str, tuple[File, ...]]:
-        """Link all files of the next version into its folder; return them by table."""
-        making.mkdir(mode=0o700)
+    def _placed(self, before: Manifest, changed: Mapping[str, Files]) -> dict[str, tuple[File, ...]]:
+        """Move the new files of the next version to the data; return all of its files by table."""
         folders: set[Path] = set()
         found: dict[str, tuple[File, ...]] = {}
         for table in TABLES:
-            wanted = [one for one in changed.get(table, before.manifest.of(table)) if _file(one).rows]
-            if not wanted:
-                wanted = [self._empty(table)]
-            found[table] = tuple(_link(making / table, before.path / table, one, folders) for one in wanted)
+            wanted = [one for one in changed.get(table, before.of(table)) if _file(one).rows]
+            found[table] = tuple(self._move(table, one, folders) for one in wanted or [self._empty(table)])
         for folder in folders:
-            manifests.sync(folder)
+            commits.sync(folder)
         return found
 
-    def _empty(self, table: str) -> Staged:
-        """Return a file without rows: a plain reader finds the columns of every table."""
-        path = self.folder / STAGING / f"{table}.parquet"
-        if not path.exists():
-            write_empty(path, table)
-        return Staged(path, File(name=empty_name(table), rows=0))
+    def _move(self, table: str, one: File | Staged, folders: set[Path]) -> File:
+        """Move a new file to the data, once it is on the disk; its size is known then. Adds its folder."""
+        if isinstance(one, File):
+            return one
+        target = self._version.path / table / one.file.name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        commits.sync(one.path)
+        shutil.move(one.path, target)
+        folders |= {target.parent, target.parent.parent}
+        return msgspec.structs.replace(one.file, size=target.stat().st_size)
 
-    def _switch(self, place: Path) -> None:
-        new = self.folder / f".{CURRENT}.new"
-        new.unlink(missing_ok=True)
-        new.symlink_to(Path(VERSIONS) / place.name)
-        new.replace(self.folder / CURRENT)
-        manifests.sync(self.folder)
+    def _empty(self, table: str) -> File | Staged:
+        """Return a file without rows: a plain reader finds the columns of every table."""
+        name = empty_name(table)
+        there = self._version.path / table / name
+        if there.exists():
+            return File(name=name, rows=0, size=there.stat().st_size)
+        path = self.folder / STAGING / f"{table}.parquet"
+        write_empty(path, table)
+        return Staged(path, File(name=name, rows=0))
 
     def _tidy(self) -> None:
         """Remove versions that were replaced long ago."""
-        found, oldest = manifest.version_paths(self.folder), time.time() - GRACE
-        used = {*self._pinned, number_of(self.path)}
+        found, oldest = commits.commit_paths(self.folder), time.time() - GRACE
+        used = {*self._pinned, self.manifest.batch, *commits.held_numbers(self.folder)}
         due = [
             path
             for path, successor in zip(found[KEPT:], found[KEPT - 1 :], strict=False)
             if number_of(path) not in used and successor.stat().st_mtime < oldest
         ]
-        for path in due:
-            shutil.rmtree(path, ignore_errors=True)
+        if due:
+            commits.remove_unlisted(self.folder, {number_of(path) for path in found if path not in due})
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
@@ -244,20 +229,18 @@ class Lake:
     def _begin(self) -> None:
         """Find the tables, and remove what a killed writer left. The first version has no rows."""
         try:
-            self._version = manifest.newest(self.folder)
+            self._version = commits.newest(self.folder)
         except DamagedTablesError:
             raise
         except NoTablesError:
-            if manifest.version_paths(self.folder):  # of a later program, or unreadable
+            if commits.commit_paths(self.folder):  # of a later program, or unreadable
                 raise
-            self._version = Version(self.folder, Manifest(life=uuid.uuid4().hex[:12]))
+            self._version = Version(self.folder / DATA, Manifest(life=uuid.uuid4().hex[:12]))
         self.note = self._version.note
         try:
-            for place in (self.folder / STAGING, *(self.folder / VERSIONS).glob(".v*")):
-                shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(self.folder / STAGING, ignore_errors=True)
             (self.folder / STAGING).mkdir(mode=0o700)
-            if self.path != self.folder:
-                self._switch(self.path)
+            commits.remove_unlisted(self.folder, {number_of(path) for path in commits.commit_paths(self.folder)})
         except OSError as error:
             raise PipelineError(
                 f"the tables' folder {self.folder} cannot be used: {error.strerror or error}"
@@ -266,29 +249,3 @@ class Lake:
 
 def _file(one: File | Staged) -> File:
     return one.file if isinstance(one, Staged) else one
-
-
-def _link(place: Path, before: Path, one: File | Staged, folders: set[Path]) -> File:
-    """Link one file into a version's table; a new one is on the disk first. Adds the folders of new files."""
-    file = _file(one)
-    target = place / file.name
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not isinstance(one, Staged):
-        _hard_link(before / file.name, target)
-        return file
-    manifests.sync(one.path)
-    _hard_link(one.path, target)
-    folders |= {target.parent, place}
-    return msgspec.structs.replace(file, size=target.stat().st_size)
-
-
-def _hard_link(source: Path, target: Path) -> None:
-    try:
-        target.hardlink_to(source)
-    except OSError as error:
-        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise PipelineError(
-                f"the file system of {target.parent} has no hard links, which the tables need: name another folder "
-                "with --tables"
-            ) from error
-        raise

@@ -1,4 +1,4 @@
-"""The manifest: the files of one version of the tables, and the journal's records in them. Reading it needs no Spark.
+"""The commits: the files of one version of the tables, and the journal's records in them. Reading them needs no Spark.
 
 `seen` turns "at least once" into "once": the numbers of the tables' records, as spans. A repeated record, from a file
 read twice or a copied file, is dropped. A hole between spans is a gap in the journal.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -19,8 +22,7 @@ from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, Unr
 from paired_servicebus.durable_file import replace_file
 from paired_servicebus.foreign_json import read_json
 
-NAME: Final = "manifest.json"
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the tables' layout and meaning."""
 
 
@@ -152,35 +154,36 @@ def held(spans: tuple[RecordSpan, ...]) -> int:
     return sum(span.last - span.first + 1 for span in spans)
 
 
-def read(place: Path) -> Manifest:
-    """Return the manifest in a version's folder.
+def read(path: Path) -> Manifest:
+    """Return the manifest in a commit's file.
 
     Raises:
-        NoTablesError: there is none, it cannot be read, or another version of this program made it.
-        DamagedTablesError: it is there, and holds no manifest.
+        NoTablesError: it cannot be read, or another version of this program made it.
+        DamagedTablesError: it is gone, or holds no manifest.
     """
-    path = place / NAME
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise DamagedTablesError(f"{path} is missing") from error
     except OSError as error:
-        raise NoTablesError(f"the tables in {place} cannot be read: {error.strerror or error}") from error
+        raise NoTablesError(f"the tables in {path.parent.parent} cannot be read: {error.strerror or error}") from error
     try:
         version = read_json(_VERSION, data).version
         if version != VERSION:
+            folder = path.parent.parent
             raise NoTablesError(
-                other_format(f"the folder {place}", version, VERSION, "name another folder with --tables")
+                other_format(f"the folder {folder}", version, VERSION, "name another folder with --tables")
             )
         return read_json(_MANIFEST, data)
     except UnreadableError as error:
         raise DamagedTablesError(f"{path} is no manifest ({error})") from error
 
 
-def write(place: Path, manifest: Manifest) -> None:
-    """Write the manifest into a version's folder. Raises OSError."""
-    replace_file(place / NAME, msgspec.json.encode(manifest))
-    sync(place)
+def write(folder: Path, manifest: Manifest) -> None:
+    """Commit: from now on readers open these files. Raises OSError."""
+    path = commit_path(folder, manifest.batch)
+    replace_file(path, msgspec.json.encode(manifest))
+    sync(path.parent)
 
 
 def sync(path: Path) -> None:
@@ -200,21 +203,23 @@ _VERSION: Final = msgspec.json.Decoder(_Version)
 _MANIFEST: Final = msgspec.json.Decoder(Manifest)
 
 
-# The versions of the tables on disk, and the newest whole one. No Spark, no duckdb.
+# The commits on disk, and the newest whole one. No Spark, no duckdb.
 #
-#     tables/current                                            a link to the newest version, replaced atomically
-#     tables/versions/v0000000123/manifest.json
-#     tables/versions/v0000000123/minutes/date=2026-11-25/….parquet
+#     tables/commits/c0000000123.json                          the files of every table, and the records in them
+#     tables/data/minutes/date=2026-11-25/b0000000123.parquet
 #
-# A version holds all files of all tables. Files that did not change are hard links to those of the version before, so a
-# version costs only its new files. A program that opened one reads one state of all tables, whatever is written
-# meanwhile.
+# A file of data is written once and never changed, and its name has its batch. The newest commit lists the files of all
+# tables. A program that opened one reads one state of them, whatever is written meanwhile.
 
-CURRENT: Final = "current"
-VERSIONS: Final = "versions"
-OWN: Final = frozenset({CURRENT, VERSIONS, "staging", "work", "logs", "lock", "checkpoints", "published"})
+COMMITS: Final = "commits"
+DATA: Final = "data"
+HELD: Final = "published"
+"""A folder of marks: each has the number of a commit whose files stay while they are published."""
+HELD_FOR: Final = 24 * 3600.0
+"""Seconds after which a mark is of a publish that was killed."""
+OWN: Final = frozenset({COMMITS, DATA, "staging", "work", "logs", "lock", "checkpoints", HELD})
 """The names in a folder of tables."""
-_NAME: Final = re.compile(r"v(\d{10})")
+_NAME: Final = re.compile(r"c(\d{10})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,86 +227,102 @@ class Version:
     """A whole version of the tables. `note`: a sentence about a damaged newer one; empty without one."""
 
     path: Path
+    """The folder of all data: a table's files are in the one of its name."""
     manifest: Manifest
     note: str = ""
 
 
-def version_name(batch: int) -> str:
-    """Return the name of a version's folder: names sort as versions do."""
-    return f"v{batch:010d}"
+def commit_path(folder: Path, batch: int) -> Path:
+    """Return the file of a commit: names sort as commits do."""
+    return folder / COMMITS / f"c{batch:010d}.json"
 
 
 def number_of(path: Path) -> int:
-    """Return the number of a version's folder; -1: it is none."""
+    """Return the number of a commit's file; -1: it is none."""
     found = _NAME.fullmatch(path.name)
     return int(found.group(1)) if found else -1
 
 
-def version_paths(folder: Path) -> list[Path]:
-    """Return the folders of the versions, the newest first. Raises OSError."""
+def commit_paths(folder: Path) -> list[Path]:
+    """Return the files of the commits, the newest first. Raises OSError."""
     try:
-        found = [path for path in (folder / VERSIONS).iterdir() if number_of(path) >= 0]
+        found = [path for path in (folder / COMMITS).iterdir() if number_of(path) >= 0]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=number_of, reverse=True)
 
 
 def newest(folder: Path) -> Version:
-    """Return the version that `current` names; where that is damaged or missing, the newest whole one with a note.
+    """Return the newest whole version, with a note where a newer one is damaged.
 
     Raises:
         NoTablesError: there is none, it cannot be read, or another version of this program made it.
-        DamagedTablesError: there are versions, and none is whole.
+        DamagedTablesError: there are commits, and none is whole.
     """
     try:
-        paths = version_paths(folder)
-        named = folder / CURRENT
-        chosen = named.resolve() if named.is_symlink() else None
+        paths = commit_paths(folder)
     except OSError as error:
         raise NoTablesError(f"the tables in {folder} cannot be read: {error.strerror or error}") from error
     if not paths:
-        whose(folder)
         raise NoTablesError(_none(folder))
-    first = [chosen] if chosen is not None else []
-    damage = "" if first else f"{named} is missing"
-    for path in (*first, *(path for path in paths if path.resolve() != chosen)):
+    damage = ""
+    for path in paths:
         try:
-            manifest = _whole(path)
+            manifest = _whole(folder, path)
         except DamagedTablesError as error:
             damage = damage or str(error)
             continue
-        return Version(path, manifest, _note(folder, manifest, damage))
+        return Version(folder / DATA, manifest, _note(folder, manifest, damage))
     raise DamagedTablesError(
         f"no version of the tables in {folder} is whole ({damage}): move {folder} away, and run paired pipeline --once"
     )
 
 
-def whose(folder: Path) -> str:
-    """Return why a folder is not for tables, as a sentence; empty: it is new, or has tables.
+def remove_unlisted(folder: Path, numbers: Collection[int]) -> None:
+    """Remove all commits but those of some numbers, and the data that no remaining commit lists. Raises OSError."""
+    listed = set()
+    for path in commit_paths(folder):
+        if number_of(path) not in numbers:
+            path.unlink(missing_ok=True)
+            continue
+        with suppress(DamagedTablesError, NoTablesError):
+            listed |= {f"{table}/{file.name}" for table, files in read(path).files.items() for file in files}
+    data = folder / DATA
+    for path in data.rglob("*"):
+        if path.is_file() and str(path.relative_to(data)) not in listed:
+            path.unlink(missing_ok=True)
 
-    Raises:
-        OSError: the folder cannot be read.
-        NoTablesError: its tables have another format.
-    """
+
+def held_numbers(folder: Path) -> set[int]:
+    """Return the commits whose files are being published. Raises OSError."""
+    found = set()
+    for mark in (folder / HELD).iterdir() if (folder / HELD).is_dir() else ():
+        if mark.stat().st_mtime < time.time() - HELD_FOR:
+            mark.unlink(missing_ok=True)
+        else:
+            found.add(int(mark.suffix.removeprefix(".")))
+    return found
+
+
+def whose(folder: Path) -> str:
+    """Return why a folder is not for tables, as a sentence; empty: it is new, or has tables. Raises OSError."""
     if not folder.exists():
         return ""
     if not folder.is_dir():
         return f"the tables' folder {folder} is a file: name a folder with --tables"
-    if (folder / NAME).is_file():  # where other formats have it
-        read(folder)
     foreign = sorted({path.name for path in folder.iterdir() if not path.name.startswith(".")} - OWN)
-    if not foreign or version_paths(folder):
+    if not foreign or commit_paths(folder):
         return ""
     return (
         f"the folder {folder} has {foreign[0]} in it, which is not of tables: name a new or empty folder with --tables"
     )
 
 
-def _whole(path: Path) -> Manifest:
-    manifest = read(path)
+def _whole(folder: Path, commit: Path) -> Manifest:
+    manifest = read(commit)
     for table, files in manifest.files.items():
         for file in files:
-            place = path / table / file.name
+            place = folder / DATA / table / file.name
             try:
                 size = place.stat().st_size
             except FileNotFoundError as error:

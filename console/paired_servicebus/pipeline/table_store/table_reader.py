@@ -152,7 +152,7 @@ class Tables(TableQueries):
         try:
             return self._rows_or_error(query, parameters)
         except NoTablesError:
-            if self.path.is_dir():
+            if versions.commit_path(self.folder, self.batch).exists():
                 raise
         self._connection.close()  # a version that was opened long ago is removed
         self._take(versions.newest(self.folder))
