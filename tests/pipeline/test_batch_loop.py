@@ -15,7 +15,7 @@ from paired_servicebus.pipeline.ingest import batch_loop
 from paired_servicebus.pipeline.ingest.batch_loop import CHECKPOINTS, TRIES, BatchLoop
 from paired_servicebus.pipeline.table_store.lake import Change, Lake
 
-GONE = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file"
+GONE = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {}. File does not exist. It is possible"
 
 
 class Query:
@@ -38,6 +38,7 @@ class Texts:
 
     def __init__(self) -> None:
         self.read = self
+        self.conf = {"spark.master": "local[2]"}
         self.paths: list[str] = []
 
     def option(self, *_: str) -> Texts:
@@ -104,13 +105,25 @@ def test_a_full_disk_is_an_end_at_once(loop_of: Any, tmp_path: Path, monkeypatch
         run(loop_of(lake), monkeypatch, OSError(28, "No space left on device"), None)
 
 
-def test_files_that_are_gone_are_left_out_and_then_no_worker_may_miss_one(
+def test_files_that_the_journal_gave_up_are_left_out(
     loop_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    error = RuntimeError(GONE.format("file:///nowhere/a.jsonl"))
     with Lake(tmp_path / "t") as lake:
-        assert run(loop_of(lake), monkeypatch, RuntimeError(GONE), None) == 2
-        with pytest.raises(PipelineError, match="a worker of Spark's does not see"):
-            run(loop_of(lake), monkeypatch, RuntimeError(GONE), RuntimeError(GONE), None)
+        loop = loop_of(lake)
+        assert run(loop, monkeypatch, error, None) == 2
+        assert loop._leaves_gone_files
+
+
+def test_a_file_that_only_this_process_sees_is_one_sentence(
+    loop_of: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError(GONE.format((journal / "a.jsonl").as_uri()))
+    with Lake(tmp_path / "t") as lake:
+        loop = loop_of(lake)
+        with pytest.raises(PipelineError, match=r"a worker of Spark's does not see .*a\.jsonl"):
+            run(loop, monkeypatch, error, None)
+        assert not loop._leaves_gone_files
 
 
 def name(loop_of: Any, lake: Lake) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 import time
 from collections import defaultdict
@@ -17,6 +18,7 @@ from functools import partial, reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -47,10 +49,17 @@ from paired_servicebus.pipeline.ingest.table_files import (
 from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, FIGURES
-from paired_servicebus.pipeline.spark.spark_session import first_line, for_small_work, side_by_side, spark_path
+from paired_servicebus.pipeline.spark.spark_session import (
+    first_line,
+    for_small_work,
+    is_local,
+    side_by_side,
+    spark_path,
+)
+from paired_servicebus.pipeline.spark.worker_sight import require_sight
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
-from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
+from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 
@@ -442,6 +451,7 @@ READING: Final = "reading journals, in events"
 CHECKPOINTS: Final = "checkpoints"
 Show = Callable[[str, int, int | None], None]
 """Shows what is done, how much of it, and of how much in all; None: that is not known."""
+_MISSED: Final = re.compile(r"reading file (?P<place>\S+?)\.? File does not exist")
 _NOT_THERE: Final = ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "FileNotFoundException")
 
 
@@ -572,17 +582,28 @@ class BatchLoop:
         """Go on to the next try, or raise."""
         if isinstance(error, OSError | PairedError):
             raise error
-        gone = any(word in str(error) for word in _NOT_THERE)
-        if gone and self._leaves_gone_files:
-            raise PipelineError(
-                "a worker of Spark's does not see the journal's files, which are there: nothing of them is taken; see "
-                "that every worker has the same journal and table folders"
-            ) from error
-        self._leaves_gone_files |= gone
+        if any(word in str(error) for word in _NOT_THERE):
+            self._leave_gone_files(error)
         if tried >= TRIES:
             raise error
         write_line(one_line(f"a batch is repeated ({tried} of {TRIES - 1}): {first_line(error)}"))
         time.sleep(PAUSE)
+
+    def _leave_gone_files(self, error: Exception) -> None:
+        """Go on without files that the journal gave up meanwhile, if this is the reason.
+
+        Raises PipelineError: a worker misses a file that is there, and would miss others without a word.
+        """
+        found = _MISSED.search(str(error))
+        if found is not None and Path(unquote(urlsplit(found["place"]).path)).exists():
+            raise PipelineError(
+                f"a worker of Spark's does not see {unquote(found['place'])}, which is there: nothing of its batch is "
+                "taken; see that every worker has the same journal and table folders"
+            ) from error
+        if not is_local(self._spark.conf.get("spark.master", "local")):
+            folders = sorted({one.path.parent for one in self._listed().files})
+            require_sight(self._spark, read=folders, written=self._lake.folder / STAGING)
+        self._leaves_gone_files = True
 
     def _show_read(self) -> None:
         self._show(READING, sum(file.rows for file in self._lake.manifest.of("events")), None)
