@@ -32,6 +32,7 @@ PROOFS: Final[dict[str, str]] = {
     "installed-size": "-m tests.installed_size",
     "cases": "-m pytest -q -n 4 -m long",
     "journal-fuzz": "-m pytest -q -n 0 tests/pipeline/test_line_fuzz.py",
+    "pipeline-kills": "-m pytest -q -n 0 tests/pipeline/test_pipeline_kills.py",
     "poison": "-m tests.stage fuzz-poison --minutes 10",
     "python-versions": "-m tests.conformance.python_versions",
     "samples": "-m tests.conformance.samples",

@@ -34,6 +34,7 @@ from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.damaged import GOOD, UNREADABLE
 from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, session_of, take_once
+from tests.pipeline.spark_children import below, jvm_of
 
 pytestmark = [
     MINUTES_OF_SPARK,
@@ -107,24 +108,6 @@ def batch(folder: Path) -> int:
         return -1
 
 
-def below(pid: int) -> list[int]:
-    """A process's descendants."""
-    found: list[int] = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == pid:
-            child = int(stat.parent.name)
-            found += [child, *below(child)]
-    return found
-
-
-def jvm_of(pipeline: PipelineProcess) -> int:
-    return next(pid for pid in below(pipeline.process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
-
-
 def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
@@ -161,7 +144,7 @@ def test_killed_at_any_moment_and_found_late_it_says_the_same(
 
     jvm = begin(journal, folder)
     until(lambda: batch(folder) >= 1, jvm)
-    os.kill(jvm_of(jvm), signal.SIGKILL)
+    os.kill(jvm_of(jvm.process.pid)[0], signal.SIGKILL)
     assert jvm.wait(LONG) == 2
     assert jvm.trouble()
 
