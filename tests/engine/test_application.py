@@ -198,9 +198,11 @@ async def test_a_pairing_that_fails_leaves_no_engine(sandbox: Sandbox) -> None:
 
 
 async def test_without_control_there_is_none(sandbox: Sandbox) -> None:
-    async with await pair(sandbox, more={"control": False}):
+    async with await pair(sandbox, more={"control": False}) as paired:
         assert local_engines() == ()
         assert find_socket(engine_paths("primary")) is None
+        with pytest.raises(ConfigurationError, match="pair with control=True"):
+            paired.collector()
 
 
 async def test_it_serves_metrics_calls_the_command_and_fills_the_applications_own_registry(
@@ -246,12 +248,6 @@ async def test_metrics_and_on_change_are_checked_before_anything_is_contacted(
     with pytest.raises(ConfigurationError, match=sentence):
         await pair(sandbox, more=more)
     assert local_engines() == ()
-
-
-async def test_without_an_engine_there_are_no_figures(sandbox: Sandbox) -> None:
-    async with await pair(sandbox, more={"control": False}) as paired:
-        with pytest.raises(ConfigurationError, match="pair with control=True"):
-            paired.collector()
 
 
 # -- The public door: `pair_namespaces` by `Namespace`, awaitable and a context manager ------------------------------
@@ -511,6 +507,33 @@ async def test_the_indices_of_another_engine_are_those_of_its_paths(
         assert await queues_in_use(FakePairing(secondary_name="another"), besides=NOT_HERE) == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("status", "moves", "is_busy"),
+    [
+        (SyphonStatus.OFF, False, False),
+        (SyphonStatus.PAUSED, False, False),
+        (SyphonStatus.STUCK, False, False),
+        (SyphonStatus.RUNNING, True, True),
+        (SyphonStatus.WAITING, True, True),
+        (SyphonStatus.IDLE, True, False),
+    ],
+)
+async def test_what_a_syphon_moves_or_is_busy_with_elsewhere_is_known_by_its_status(
+    engine: Engine,
+    pairing: FakePairing,
+    hold: Callable[[str, Path], None],
+    status: SyphonStatus,
+    moves: bool,
+    is_busy: bool,
+) -> None:
+    """No engine calls its syphon stuck for messages that another one has in hand."""
+    pairing.syphon, pairing.indices = SyphonView(status=status, text=""), (0, 1)
+    async with engine() as hosted:
+        hold("other", hosted.socket)
+        found = await read_local_usage(FakePairing(), besides=NOT_HERE)
+    assert (found.moved, found.busy) == (frozenset({0, 1} if moves else ()), frozenset({0, 1} if is_busy else ()))
+
+
 async def test_an_engine_that_does_not_answer_may_use_it_and_nothing_is_deleted(
     hold: Callable[[str, Path], None],
 ) -> None:
@@ -518,28 +541,3 @@ async def test_an_engine_that_does_not_answer_may_use_it_and_nothing_is_deleted(
     with pytest.raises(CleanUpError, match="the engine of other may use it"):
         await queues_in_use(FakePairing(), besides=Path("/elsewhere"))
     assert await read_local_usage(FakePairing(), besides=Path("/elsewhere")) == QueueUsage()
-
-
-@pytest.mark.parametrize("status", [SyphonStatus.OFF, SyphonStatus.PAUSED, SyphonStatus.STUCK])
-async def test_a_syphon_that_does_not_move_moves_nothing_out_of_its_queues(
-    engine: Engine, pairing: FakePairing, hold: Callable[[str, Path], None], status: SyphonStatus
-) -> None:
-    pairing.syphon = SyphonView(status=status, text="")
-    async with engine() as hosted:
-        hold("other", hosted.socket)
-        assert (await read_local_usage(FakePairing(), besides=NOT_HERE)).moved == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("status", "is_busy"), [(SyphonStatus.RUNNING, True), (SyphonStatus.WAITING, True), (SyphonStatus.IDLE, False)]
-)
-async def test_a_syphon_that_moves_or_holds_messages_is_busy_with_them(
-    engine: Engine, pairing: FakePairing, hold: Callable[[str, Path], None], status: SyphonStatus, is_busy: bool
-) -> None:
-    """No engine calls its syphon stuck for messages that another one has in hand (finding C4)."""
-    pairing.syphon, pairing.indices = SyphonView(status=status, text=""), (0, 1)
-    async with engine() as hosted:
-        hold("other", hosted.socket)
-        assert (await read_local_usage(FakePairing(), besides=NOT_HERE)).busy == (
-            frozenset({0, 1}) if is_busy else set()
-        )

@@ -307,16 +307,9 @@ async def test_what_was_forced_and_paused_is_so_in_the_next_engine(short: Path) 
     assert force.startswith("still stands: force orders, ordered ")
     assert force.endswith(f' by {user_name()} "drill"; taken up from the engine before')
     assert pause.startswith("still stands: pause-syphon, ordered ")
-
-
-async def test_what_stands_is_taken_up_by_every_engine_after_it(short: Path) -> None:
-    async with boot(short, fresh()) as host:
-        await ordered(host, ("force", "orders"))
-    async with boot(short, fresh()):
-        pass
     third = fresh()
     async with boot(short, third):
-        assert third.acts == [("force", "orders", user_name(), "drill")]
+        assert third.acts == next_one.acts, "every engine after it takes them up"
 
 
 async def test_what_was_taken_back_is_not_taken_up(short: Path) -> None:

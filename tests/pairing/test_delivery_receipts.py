@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,16 +14,7 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, MessageReceived
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.sending.sdk_messages import ping
-from servicebus_sandbox import Sandbox
-from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            yield World(sandbox, stack)
 
 
 async def put(world: World, *messages: ServiceBusMessage, to: str = "orders") -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus import Namespace, pair_namespaces
 from paired_servicebus.core.errors import ConfigurationError, PairingClosedError
-from paired_servicebus.pairing import PairedReceiver, PairedServiceBusClient
+from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.sdk_internals import retry_pauses
 from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
 from tests.surface import differences, missing_parameters
 
 from .conftest import World
-
-PING = "application/vnd.ms-servicebus-ping"
 
 
 async def test_every_name_and_parameter_of_the_sdks_client_is_accepted(world: World) -> None:
@@ -89,29 +86,6 @@ async def test_sessions_of_the_primary_are_listed(world: World) -> None:
     for listed in (paired.list_queue_sessions, lambda path: paired.list_subscription_sessions(path, "all")):
         with pytest.raises(PairingClosedError):
             listed("by-session")
-
-
-class Receiver:
-    """What a paired receiver uses of the SDK's."""
-
-    _receive_mode = ServiceBusReceiveMode.PEEK_LOCK
-
-    def __init__(self, *types: str) -> None:
-        self._left = [SimpleNamespace(content_type=kind, body_type="data") for kind in types]
-        self.completed: list[str] = []
-
-    async def __anext__(self) -> Any:
-        return self._left.pop(0)
-
-    async def complete_message(self, message: Any) -> None:
-        self.completed.append(message.content_type)
-
-
-async def test_the_next_message_of_a_receiver_is_no_ping() -> None:
-    """Section 8: "our receivers skip them"."""
-    inner: Any = Receiver(PING, PING, "text/plain")
-    assert (await anext(PairedReceiver(inner))).content_type == "text/plain"
-    assert inner.completed == [PING, PING]
 
 
 # -- A paired receiver survives whatever the SDK's receiver survives (SPEC.md section 3).

@@ -146,9 +146,3 @@ async def test_it_is_known_how_long_a_credential_is_good(
     async with ServiceBusClient("contoso.servicebus.windows.net", credential) as client:
         token = await validity(client)
     assert (token.expires_at, token.renewable, token.trouble) == (expires_at, renewable, trouble)
-
-
-async def test_a_connection_string_with_a_ready_signature_ends_with_it() -> None:
-    text = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessSignature={SIGNATURE}"
-    async with ServiceBusClient.from_connection_string(text) as client:
-        assert (await validity(client)).expires_at == 1_800_000_000.0

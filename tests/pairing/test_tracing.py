@@ -21,8 +21,6 @@ from .backlogs import parked, put
 from .conftest import World, until
 from .tracer import RecordedSpan, tracing
 
-Request = Callable[[str], Coroutine[Any, Any, None]]
-
 
 @pytest.fixture(autouse=True)
 def tracer() -> Iterator[None]:
@@ -67,17 +65,8 @@ async def diverted(paired: PairedServiceBusClient) -> None:
     paired.force("orders", by="test")
 
 
-async def test_concurrent_sends_carry_their_own_context(world: World) -> None:
-    """Each message carries the trace context of the call that sent it. Coalescing never mixes contexts."""
-    paired = await world.pair()
-    async with paired.get_queue_sender("orders") as sender:
-        requests = Requests(world, sender)
-        await requests.send_all(40, "healthy")
-        await requests.check()
-
-
 async def test_sends_to_the_backlog_carry_their_own_context(world: World) -> None:
-    """Each message carries the trace context of the call that sent it."""
+    """Each message carries the trace context of the call that sent it. Coalescing never mixes contexts."""
     paired = await world.pair()
     async with paired.get_queue_sender("orders") as sender:
         requests = Requests(world, sender)

@@ -16,7 +16,6 @@ from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import TRUST, World
 
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
@@ -57,12 +56,11 @@ class Setting:
 
 @asynccontextmanager
 async def relay_setting(**options: Any) -> AsyncIterator[Setting]:
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            world = World(sandbox, stack)
-            paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, **options)
-            gateway = Gateway(paired, KeyRing([SEND, LISTEN, BOTH, ROOT]))
-            gateway.holding = 0.5
-            await gateway.listen(0)
-            stack.push_async_callback(gateway.close, 0.1)
-            yield Setting(world, paired, gateway)
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, **options)
+        gateway = Gateway(paired, KeyRing([SEND, LISTEN, BOTH, ROOT]))
+        gateway.holding = 0.5
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.1)
+        yield Setting(world, paired, gateway)

@@ -7,14 +7,12 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import (
-    MessageSizeExceededError,
     MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
@@ -49,7 +47,6 @@ from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import Behavior, QueueSettings, Tier
 from servicebus_sandbox.faults import Direction, FaultTerms
-from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import TRUST, World, until
@@ -78,16 +75,15 @@ class Setting:
 
 @pytest.fixture
 async def setting() -> AsyncIterator[Setting]:
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            world = World(sandbox, stack)
-            paired = await world.pair(
-                backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, hold_until_failover=True
-            )
-            gateway = Gateway(paired, KeyRing([SEND, LISTEN]))
-            await gateway.listen(0)
-            stack.push_async_callback(gateway.close, 0.1)
-            yield Setting(world, paired, gateway)
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        paired = await world.pair(
+            backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, hold_until_failover=True
+        )
+        gateway = Gateway(paired, KeyRing([SEND, LISTEN]))
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.1)
+        yield Setting(world, paired, gateway)
 
 
 async def test_a_connection_string_is_all_that_a_client_needs(setting: Setting) -> None:
@@ -183,20 +179,6 @@ async def test_an_unknown_entity_during_an_outage_is_answered_with_what_every_sd
         await client.get_queue_sender("orders").__aenter__()
 
 
-async def test_scheduling_and_cancelling_go_through_it(setting: Setting) -> None:
-    client, when = await setting.client(), datetime.now(UTC) + timedelta(hours=1)
-    async with client.get_queue_sender("orders") as sender:
-        numbers = await sender.schedule_messages([ServiceBusMessage(b"x", message_id=name) for name in "ab"], when)
-        await sender.cancel_scheduled_messages(numbers[:1])
-        assert setting.world.ids_in("orders") == ["b"]
-        setting.paired.force("orders", by="kim")
-        (number,) = await sender.schedule_messages(ServiceBusMessage(b"x", message_id="c"), when)
-        assert number < 0
-        with pytest.raises(ServiceBusError, match="'c'"):
-            await sender.cancel_scheduled_messages(number)
-    assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["c"]
-
-
 async def test_a_wrong_key_and_a_missing_right_are_refused(setting: Setting) -> None:
     wrong = re.sub("SharedAccessKey=[^;]*", "SharedAccessKey=d3Jvbmc=", setting.gateway.connection_string(SEND))
     with pytest.raises(ServiceBusAuthenticationError):
@@ -214,17 +196,6 @@ async def test_an_entity_that_does_not_exist_is_refused_and_never_fails_over(set
     assert setting.paired.is_diverting("nowhere") is None
 
 
-async def test_messages_that_no_namespace_may_get_are_refused_alone(setting: Setting) -> None:
-    client = await setting.client()
-    async with client.get_queue_sender("orders") as sender:
-        with pytest.raises(ServiceBusError, match=PATH):
-            await sender.send_messages(ServiceBusMessage(b"x", application_properties={PATH: "x"}))
-        with pytest.raises(MessageSizeExceededError):
-            await sender.send_messages(ServiceBusMessage(bytes(300_000)))
-        await sender.send_messages(ServiceBusMessage(b"x", message_id="good"))
-    assert setting.world.ids_in("orders") == ["good"]
-
-
 async def test_a_drain_lets_clients_have_their_turn_as_long_as_there_are_any(setting: Setting) -> None:
     loop = asyncio.get_running_loop()
     client = await setting.client()
@@ -232,27 +203,6 @@ async def test_a_drain_lets_clients_have_their_turn_as_long_as_there_are_any(set
         assert endpoint._clients[loop] == len(setting.gateway.connections) == 1
     await until(lambda: not setting.gateway.connections)
     assert endpoint._clients[loop] == 0
-
-
-@pytest.mark.parametrize(
-    ("first", "answer", "words"),
-    [
-        (b"\x16\x03\x01\x02\x00\x01", b"", "UseDevelopmentEmulator=true"),
-        (b"GET /orders HTTP/1.1\r\n\r\n", b"HTTP/1.1 501 ", "speaks HTTP"),
-        (b"\x00" * 16, b"AMQP\x03", "first bytes are 00 00 00 00"),
-    ],
-    ids=["TLS", "HTTP", "garbage"],
-)
-async def test_what_is_not_amqp_is_turned_away_with_a_line_for_the_operator(
-    setting: Setting, caplog: pytest.LogCaptureFixture, first: bytes, answer: bytes, words: str
-) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", setting.gateway.port)
-    writer.write(first)
-    got = await asyncio.wait_for(reader.read(), 60)
-    writer.close()
-    assert got.startswith(answer)
-    assert bool(got) == bool(answer)
-    assert words in caplog.text
 
 
 async def test_only_loopback_and_a_free_port_are_bound(setting: Setting) -> None:
@@ -618,7 +568,6 @@ async def test_an_unknown_entity_and_a_wrong_key_are_refused_in_its_terms(place:
 # -- SPEC.md section 7: "Every request has an answer before the client's own limit" ----------------------------------
 
 ENTRY = {"message": message(b"x", {Symbol("x-opt-scheduled-enqueue-time"): LATER}), "message-id": None}
-CONDITION = Symbol("errorCondition")
 
 
 class Odd(Exception):

@@ -53,7 +53,6 @@ from paired_servicebus.verbs import gateway_check, gateway_verb
 from paired_servicebus.verbs.gateway_check import check_gateway
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultTerms
-from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.approval import Approve
 from tests.core.test_fleet_sentences import snapshot
 from tests.pairing.backlogs import queue_path
@@ -68,9 +67,8 @@ def places(tmp_path: Path) -> EnginePaths:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            yield World(sandbox, stack)
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        yield World(sandbox, stack)
 
 
 def part_of(places: EnginePaths, warn: Callable[[str], object] = str, **options: object) -> GatewayPart:
@@ -387,21 +385,20 @@ class Setting:
 @pytest.fixture
 async def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
     places = EnginePaths(state=tmp_path, socket=tmp_path / "sock")
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            world = World(sandbox, stack)
-            paired = await world.pair(backlog_queue_count=1)
-            paired.watch("orders")
-            gateway = Gateway(paired, keys_of(places.gateway_keys))
-            await gateway.listen(0)
-            stack.push_async_callback(gateway.close, 0.1)
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        paired = await world.pair(backlog_queue_count=1)
+        paired.watch("orders")
+        gateway = Gateway(paired, keys_of(places.gateway_keys))
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.1)
 
-            async def first_snapshot(_: Path) -> Any:
-                return SimpleNamespace(entities=paired.entity_views())
+        async def first_snapshot(_: Path) -> Any:
+            return SimpleNamespace(entities=paired.entity_views())
 
-            monkeypatch.setattr(gateway_check, "find_socket", lambda places: places.socket)
-            monkeypatch.setattr(gateway_check, "first_snapshot", first_snapshot)
-            yield Setting(world, paired, gateway, places)
+        monkeypatch.setattr(gateway_check, "find_socket", lambda places: places.socket)
+        monkeypatch.setattr(gateway_check, "first_snapshot", first_snapshot)
+        yield Setting(world, paired, gateway, places)
 
 
 @pytest.mark.parametrize(("ping", "sends"), [("message", 1), ("link", 0)])

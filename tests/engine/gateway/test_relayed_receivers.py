@@ -34,7 +34,6 @@ from servicebus_amqp.encoding.messaging_types import Modified, Source
 from servicebus_amqp.node_address import parse_address
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import TRUST, World, until
 
 from .relay_setting import BOTH, LISTEN, ROOT, SEND, Setting, ignore, relay_setting
@@ -379,7 +378,7 @@ async def test_a_link_is_the_same_on_both_sides(setting: Setting) -> None:
         for connection in setting.gateway.connections:
             upstream = connection.relay._line
             assert upstream is not None
-            assert "my-own-name" in [each.link_name for each in upstream._links.values()]
+            assert "my-own-name" in [each.link.name for each in upstream._links.values()]
         await link.detach()
     direct, relayed = seen["direct"], seen["relayed"]
     assert relayed[0].source.filter == direct[0].source.filter == {SESSION_FILTER: "s1"}
@@ -453,28 +452,27 @@ WEB, BATCH = new_key("web", [GatewayRight.SEND]), new_key("batch", [GatewayRight
 
 async def test_who_sent_what_is_in_the_journal_by_key_name() -> None:
     # "who sent what, by key name (journal = "all" or the diverted ones)"
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            world = World(sandbox, stack)
-            paired = await world.pair(backlog_queue_count=1, journal="all")
-            gateway = Gateway(paired, KeyRing([WEB, BATCH]))
-            await gateway.listen(0)
-            stack.push_async_callback(gateway.close, 0.1)
-            for key in (WEB, BATCH):
-                string = gateway.connection_string(key)
-                client = await stack.enter_async_context(
-                    ServiceBusClient.from_connection_string(string, retry_total=0, ssl_context=TRUST)
-                )
-                async with client.get_queue_sender("orders") as sender:
-                    await sender.send_messages(ServiceBusMessage(b"x", message_id=f"{key.name} direct"))
-                    paired.force("orders", by="kim")
-                    await sender.send_messages(ServiceBusMessage(b"x", message_id=f"{key.name} parked"))
-                    later = datetime.now(UTC) + timedelta(hours=1)
-                    await sender.schedule_messages(ServiceBusMessage(b"x", message_id=f"{key.name} scheduled"), later)
-                    paired.release("orders", by="kim")
-                    paired.pin("orders", by="kim")
-            async with paired.get_queue_sender("orders") as own:
-                await own.send_messages(ServiceBusMessage(b"x", message_id="own"))
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        paired = await world.pair(backlog_queue_count=1, journal="all")
+        gateway = Gateway(paired, KeyRing([WEB, BATCH]))
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.1)
+        for key in (WEB, BATCH):
+            string = gateway.connection_string(key)
+            client = await stack.enter_async_context(
+                ServiceBusClient.from_connection_string(string, retry_total=0, ssl_context=TRUST)
+            )
+            async with client.get_queue_sender("orders") as sender:
+                await sender.send_messages(ServiceBusMessage(b"x", message_id=f"{key.name} direct"))
+                paired.force("orders", by="kim")
+                await sender.send_messages(ServiceBusMessage(b"x", message_id=f"{key.name} parked"))
+                later = datetime.now(UTC) + timedelta(hours=1)
+                await sender.schedule_messages(ServiceBusMessage(b"x", message_id=f"{key.name} scheduled"), later)
+                paired.release("orders", by="kim")
+                paired.pin("orders", by="kim")
+        async with paired.get_queue_sender("orders") as own:
+            await own.send_messages(ServiceBusMessage(b"x", message_id="own"))
     receipts = [*world.told(Delivered), *world.told(Diverted)]
     assert {(receipt.message_id, receipt.key) for receipt in receipts} == {
         ("web direct", "web"),

@@ -603,8 +603,9 @@ async def test_http_gets_501_with_where_to_point_the_client(
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"", "turned a client away, TLS: .*lacks UseDevelopmentEmulator=true"),
         (GET, b"HTTP/1.1 501 ", "turned a client away, HTTP: "),
+        (bytes(16), b"AMQP\x03", "first bytes are 00 00 00 00"),
     ],
-    ids=["TLS", "HTTP"],
+    ids=["TLS", "HTTP", "garbage"],
 )
 async def test_first_bytes_that_come_one_by_one_are_recognized_too(
     first: bytes, answer: bytes, words: str, caplog: pytest.LogCaptureFixture
