@@ -36,18 +36,6 @@ def orders(world):
     return world.namespace.create_queue("orders", QueueSettings(max_delivery_count=3, lock_duration=FIVE_SECONDS))
 
 
-def test_messages_leave_in_the_order_in_which_they_came(world, orders, message):
-    orders.intake.send([message(name) for name in "abc"])
-    received = world.receiver(orders.messages).receive()
-    assert payloads(received) == ["a", "b", "c"]
-    assert [stored.sequence_number for stored in received] == [1, 2, 3]
-
-
-def test_no_more_messages_than_credit(world, orders, message):
-    orders.intake.send([message(name) for name in "abc"])
-    assert payloads(world.receiver(orders.messages).receive(2)) == ["a", "b"]
-
-
 def test_a_waiting_receiver_is_served_when_a_message_comes(world, orders, message):
     receiver = world.receiver(orders.messages)
     orders.messages.grant(receiver.consumer, 5)
@@ -66,35 +54,12 @@ def test_receivers_take_turns(world, orders, message):
     assert [payloads(receiver.got) for receiver in receivers] == [list("036"), list("147"), list("258")]
 
 
-def test_a_locked_message_is_given_to_nobody_else(world, orders, message):
-    orders.intake.send([message()])
-    world.receiver(orders.messages).receive()
-    assert world.receiver(orders.messages).receive() == []
-
-
-def test_complete_removes_and_a_second_complete_has_lost_the_lock(world, orders, message, token):
-    orders.intake.send([message()])
-    lock = token(world.receiver(orders.messages).receive_one())
-    orders.messages.complete(lock)
-    assert orders.counts().total == 0
-    assert orders.size_bytes == 0
-    with pytest.raises(MessageLockLost, match="orders"):
-        orders.messages.complete(lock)
-
-
 def test_abandoned_comes_back_at_its_place_and_counts(world, orders, message, token):
     orders.intake.send([message("a"), message("b")])
     receiver = world.receiver(orders.messages)
     orders.messages.abandon(token(receiver.receive_one()), {"why": "later"})
     again = receiver.receive_one()
     assert (again.message.payload, again.delivery_count, again.added) == ("a", 1, {"why": "later"})
-
-
-def test_released_comes_back_uncounted(world, orders, message, token):
-    orders.intake.send([message()])
-    receiver = world.receiver(orders.messages)
-    orders.messages.release(token(receiver.receive_one()))
-    assert receiver.receive_one().delivery_count == 0
 
 
 def test_a_lock_outlives_its_receiver_and_then_expires(world, orders, message, token):
@@ -120,16 +85,6 @@ def test_the_token_settles_after_the_receiver_has_left(world, orders, message, t
     assert len(orders.messages) == 0
 
 
-def test_a_renewed_lock_lasts_longer(world, orders, message, token):
-    orders.intake.send([message()])
-    lock = token(world.receiver(orders.messages).receive_one())
-    world.pass_time(4)
-    assert orders.messages.renew(lock) == world.clock.now + 5
-    world.pass_time(4.5)
-    orders.messages.complete(lock)
-    assert orders.counts().total == 0
-
-
 def test_too_many_deliveries_end_in_the_dead_letter_queue(world, orders, message, token):
     orders.intake.send([message("bad")])
     receiver = world.receiver(orders.messages)
@@ -141,15 +96,6 @@ def test_too_many_deliveries_end_in_the_dead_letter_queue(world, orders, message
     assert dead.added["DeadLetterReason"] == "MaxDeliveryCountExceeded"
     assert orders.counts().dead_letter == 1
     assert orders.counts().active == 0
-
-
-def test_expired_locks_count_as_deliveries(world, orders, message):
-    orders.intake.send([message()])
-    receiver = world.receiver(orders.messages)
-    for _ in range(3):
-        receiver.receive_one()
-        world.pass_time(5)
-    assert orders.counts().dead_letter == 1
 
 
 def test_dead_letter_keeps_reason_number_and_properties(world, orders, message, token):
@@ -187,20 +133,6 @@ def test_dead_letters_never_expire_nor_run_out_of_deliveries(world, message, tok
     assert queue.counts().dead_letter == 1
 
 
-def test_deferred_is_received_by_number_only(world, orders, message, token):
-    orders.intake.send([message("a")])
-    receiver = world.receiver(orders.messages)
-    orders.messages.defer(token(receiver.receive_one()))
-    assert receiver.receive() == []
-    (deferred,) = orders.messages.receive_deferred([1])
-    assert deferred.state is MessageState.DEFERRED
-    orders.messages.abandon(token(deferred))
-    assert receiver.receive() == []
-    (deferred,) = orders.messages.receive_deferred([1])
-    orders.messages.complete(token(deferred))
-    assert orders.counts().total == 0
-
-
 def test_receiving_deferred_is_all_or_nothing(world, orders, message, token):
     orders.intake.send([message("a"), message("b")])
     for stored in world.receiver(orders.messages).receive():
@@ -210,14 +142,6 @@ def test_receiving_deferred_is_all_or_nothing(world, orders, message, token):
     assert len(orders.messages.receive_deferred([2, 1])) == 2
     with pytest.raises(MessageNotFound):
         orders.messages.receive_deferred([1])
-
-
-def test_receive_and_delete_leaves_nothing(world, orders, message):
-    orders.intake.send([message("a"), message("b")])
-    received = world.receiver(orders.messages, settles_on_delivery=True).receive()
-    assert payloads(received) == ["a", "b"]
-    assert all(stored.lock_token is None for stored in received)
-    assert orders.counts().total == 0
 
 
 @pytest.mark.parametrize(("queue_ttl", "message_ttl", "lives"), [(None, 3, 3), (4, None, 4), (4, 3, 3), (3, 4, 3)])
@@ -237,16 +161,6 @@ def test_expired_messages_are_dead_lettered_where_the_queue_says_so(world, messa
     world.pass_time(1)
     assert payloads(world.receiver(queue.messages).receive()) == ["stays"]
     assert world.receiver(queue.dead_letters).receive_one().added["DeadLetterReason"] == "TTLExpiredException"
-
-
-def test_a_locked_message_expires_when_its_lock_ends(world, message, token):
-    queue = world.namespace.create_queue("q", QueueSettings(lock_duration=FIVE_SECONDS))
-    queue.intake.send([message(ttl=1)])
-    world.receiver(queue.messages).receive_one()
-    world.pass_time(4)
-    assert queue.counts().active == 1
-    world.pass_time(1)
-    assert queue.counts().total == 0
 
 
 def test_scheduled_messages_wait_can_be_seen_and_get_a_new_number(world, orders, message):

@@ -63,28 +63,6 @@ def test_a_receiver_without_session_is_refused(world, payments):
         world.receiver(payments.messages)
 
 
-def test_a_session_gives_its_own_messages_in_order(world, payments, send):
-    send("a1 b1 a2 b2 a3")
-    assert payloads(world.receiver(payments.messages, session="a").receive()) == ["a1", "a2", "a3"]
-
-
-def test_one_holder_at_a_time(world, payments, send):
-    send("a1")
-    receiver = world.receiver(payments.messages, session="a")
-    with pytest.raises(SessionCannotBeLocked, match="'a'"):
-        world.receiver(payments.messages, session="a")
-    payments.messages.detach(receiver.consumer)
-    assert payloads(world.receiver(payments.messages, session="a").receive()) == ["a1"]
-
-
-def test_leaving_gives_messages_back_uncounted(world, payments, send):
-    send("a1")
-    receiver = world.receiver(payments.messages, session="a")
-    receiver.receive_one()
-    payments.messages.detach(receiver.consumer)
-    assert world.receiver(payments.messages, session="a").receive_one().delivery_count == 0
-
-
 def test_a_session_lock_that_ends_counts_and_tells_the_holder(world, payments, send, token):
     send("a1")
     receiver = world.receiver(payments.messages, session="a")
@@ -107,19 +85,6 @@ def test_a_holder_that_waits_for_more_keeps_the_session(world, payments, send, t
     world.pass_time(6)
     assert payloads(receiver.got) == ["a1", "a2"]
     assert [type(error) for error in receiver.ended] == [SessionLockLost]
-
-
-def test_renewing_keeps_the_session(world, payments, send, token):
-    send("a1")
-    receiver = world.receiver(payments.messages, session="a")
-    lock = token(receiver.receive_one())
-    world.pass_time(4)
-    assert payments.messages.renew_session("a") == world.clock.now + 5
-    world.pass_time(4)
-    payments.messages.complete(lock)
-    assert receiver.ended == []
-    with pytest.raises(SessionLockLost):
-        payments.messages.renew_session("b")
 
 
 def test_state_stays_with_the_session(world, payments):
@@ -167,14 +132,6 @@ def test_one_who_left_is_not_waiting(world, payments, send):
     send("a1")
     world.pass_time(20)
     assert acceptor.accepted == []
-
-
-def test_an_empty_session_is_not_offered_as_next(world, payments, send, token):
-    send("a1")
-    receiver = world.receiver(payments.messages, session="a")
-    payments.messages.complete(token(receiver.receive_one()))
-    payments.messages.detach(receiver.consumer)
-    assert Acceptor(world, payments).accepted == []
 
 
 def test_new_messages_reach_the_holder(world, payments, send):
