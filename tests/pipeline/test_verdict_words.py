@@ -42,10 +42,11 @@ def judged(incident: Counts, recorded: Counts | None = None, *, journals: int = 
 def test_the_headline_has_every_number_of_the_table_that_is_no_good_end(
     incident: Counts, recorded: Counts, whole: int
 ) -> None:
-    """Each fate is a number there, zero or not said; losses outside are said, too."""
+    """SPEC 11: Each of dead-lettered, expired, lost, missing, in flight and unknown is a number in the headline, zero
+    or not said; what is lost outside of it is said too."""
     found = judged(incident, recorded, whole=whole)
     said = verdict_sentence(found)
-    rows = {row.what: row for row in count_rows(found)}
+    rows = {row.words: row for row in count_rows(found)}
     for name, word, line in FATES:
         number = getattr(incident, name)
         assert (f"{number:,} {word}" in said) or not number
@@ -130,7 +131,7 @@ def tables(*statements: str) -> MemoryTables:
 def test_what_was_accepted_before_and_not_received_by_then_is_at_risk(
     received_at: str, status: str, at_risk: bool
 ) -> None:
-    """26 messages that were accepted before an outage, and destroyed by it, were in no headline."""
+    """SPEC 11: At risk in an incident: messages accepted before its begin and not received by then."""
     one = "where message_id = 'd3'"
     found = tables(
         RECEIVED.format("first_at"),

@@ -34,14 +34,14 @@ Format = Literal["text", "html", "json"]
 SUFFIXES: Final[dict[Format, str]] = {"text": "txt", "html": "html", "json": "json"}
 ID_FILES: Final = {
     "lost-messages.csv": (("lost", "missing", "expired"), "every message that is lost, missing or expired, by its id"),
-    "unknown-messages.csv": (("unknown", "unexpected"), "every message whose fate is not known, by its id"),
+    "unknown-messages.csv": (("unknown", "unexpected"), "every message of an unknown fate, by its id"),
 }
-"""The files beside a report: their messages' fates, and what they have. One without messages is not written."""
+"""The files beside a report: the fates of their messages, and a description. One without messages is not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """For whom a report is, and how it is written."""
+    """The readers, the format and the zone of a report."""
 
     reader: Reader = "engineers"
     format: Format = "text"
@@ -86,12 +86,12 @@ def write_report(tables: TableSource, report: Report, out: Path, wording: Wordin
     files = {}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, (statuses, what) in ID_FILES.items():
+        for name, (statuses, description) in ID_FILES.items():
             rows = lost_messages(scope_of(tables, report), statuses)
             if rows:
                 lines = csv_lines(list(rows[0]), (tuple(row.values()) for row in rows))
                 (out / name).write_text("".join(lines), "utf-8")
-                files[name] = what
+                files[name] = description
             else:
                 (out / name).unlink(missing_ok=True)
         path = out / f"report-{wording.reader}.{SUFFIXES[wording.format]}"
@@ -102,7 +102,7 @@ def write_report(tables: TableSource, report: Report, out: Path, wording: Wordin
 
 
 def as_text(report: Report, wording: Wording, *, files: Mapping[str, str] | None = None) -> str:
-    """Return the report in its format. files: those beside it, each with what it has."""
+    """Return the report in its format. files: those beside it, each with a description."""
     if wording.format == "json":
         return as_object(report) + "\n"
     clock = Clock(report.since, report.until, wording.zone)

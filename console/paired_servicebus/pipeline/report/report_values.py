@@ -217,7 +217,7 @@ class EngineBoot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityRow:
-    """What senders to one entity met, and how long its messages were parked."""
+    """The results of sends to one entity, and the fates of its messages."""
 
     entity: str
     """In lower case."""
@@ -234,7 +234,7 @@ class EntityRow:
     longest_without: float | None = None
     """Seconds between two accepted sends, at most, while some were tried."""
     refused: int | None = None
-    """Messages whose caller was refused; None: refusals are not recorded without journal = "all"."""
+    """Messages refused to their callers; None: refusals are not recorded without journal = "all"."""
     parked: int = 0
     home: int = 0
     middle: float | None = None
@@ -365,7 +365,7 @@ class Report:
     recovered: int
     """Times that an entity was suspect and recovered without a failover."""
     engines: tuple[EngineBoot, ...]
-    """Those with records in this time, and those whose journals are incomplete."""
+    """Those with records in this time, and those with incomplete journals."""
     entities: tuple[EntityRow, ...]
     """Those that failed over first, then those with the most failures."""
     cost: IncidentCost

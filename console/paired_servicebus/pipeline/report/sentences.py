@@ -1,4 +1,4 @@
-"""A report in sentences: the impact first, for a reader who was not there. Texts are not escaped: templates do that."""
+"""A report in sentences: the impact first, for a reader from outside. Texts are not escaped: templates do that."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def source_sentence(report: Report, clock: Clock) -> str:
 
 
 def impact(report: Report, clock: Clock | None = None) -> Iterator[str]:
-    """Yield the impact: the entities, the time, what callers met, the parked messages, and the verdict."""
+    """Yield the impact: the entities, the time, failed and refused sends, the parked messages, and the verdict."""
     yield _reach(report, clock or Clock(report.since, report.until))
     yield from _met(report)
     yield from _parked(report)
@@ -162,7 +162,7 @@ def _met(report: Report) -> Iterator[str]:
     met = [one for one in report.entities if one.failover is not None] or report.entities
     failed, refused = sum(one.failed for one in met), [one.refused for one in met if one.refused is not None]
     if not any(one.share is not None for one in met):
-        yield "What callers met is unknown: no sends were counted."
+        yield "Failures at callers are unknown: no sends were counted."
         return
     if not failed and not sum(refused):
         yield "No attempt to send failed."
@@ -282,7 +282,7 @@ def cost_sentence(cost: IncidentCost, price: Price | None) -> str:
 
 
 def base_sentence(cost: IncidentCost) -> str:
-    """Return what the cost is counted beyond."""
+    """Return the rate that the cost is beyond."""
     length = f"In {plural(cost.minutes, 'minute')}"
     if not cost.base_minutes:
         return f"{length}. No time before it is recorded or counted, so nothing is subtracted."
@@ -311,7 +311,7 @@ def timeline(report: Report, clock: Clock, *, orders: bool = False) -> Iterator[
         yield f"and {len(entries) - MAX_LINES:,} more lines; --format json has them"
 
 
-# For customers: what happened, whose messages were late, and whether any is lost; no word of this house.
+# For customers: the time, the late messages, and whether any is lost; no word of this house.
 
 
 def customer_sentences(report: Report, clock: Clock) -> tuple[str, str, str]:

@@ -21,7 +21,7 @@ LEADS: Final = {"lost": "MESSAGES WERE LOST", "not delivered": "MESSAGES WERE NO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Numbers of messages. One may be in several: what was parked, and is home, was delivered."""
+    """Numbers of messages. One may be in several: a parked one that is home was delivered, too."""
 
     attempted: int = 0
     accepted: int = 0
@@ -63,8 +63,8 @@ FATES: Final = (
     ("missing", "missing", "missing: parked by their receipts, and in no backlog queue"),
     ("expired", "expired", "expired: their time to live ended before they were received"),
     ("dead_lettered", "dead-lettered", "dead-lettered in the backlog"),
-    ("unknown", "unknown", "unknown: a journal that would tell is not here"),
-    ("unexpected", "unexpected", "unexpected: received, though no sender here was told that they were accepted"),
+    ("unknown", "unknown", "unknown: a journal is not here, or not whole"),
+    ("unexpected", "unexpected", "unexpected: received, and by the senders here not accepted"),
     ("unsent", "without a sender here", "received, and no journal here has their sender"),
     ("in_flight", "in flight", "in flight: accepted, and not received yet"),
     ("parked", "still parked", "still parked in the backlog"),
@@ -73,7 +73,7 @@ FATES: Final = (
 """The fates that are no good end, the worst first: the field, its word in the headline, and that of the table."""
 GOOD: Final = (
     ("attempted", "attempted"), ("accepted", "accepted by a namespace"), ("diverted", "parked in the backlog"),
-    ("home", "home from the backlog"), ("delivered", "delivered"), ("refused", "refused: their callers were told"),
+    ("home", "home from the backlog"), ("delivered", "delivered"), ("refused", "refused to their callers"),
     ("duplicates", "duplicates"), ("out_of_order", "out of order"),
 )  # fmt: skip
 LOSS: Final = ("lost", "missing")
@@ -119,7 +119,7 @@ class Judgement:
     """Seconds since the epoch; so is `judged_at`, None: not judged."""
     judged_at: float | None
     syphon_known: bool
-    """Whether a journal of an engine with a syphon, or of a drain, is here. Others do not show what left it."""
+    """Whether a journal of an engine with a syphon, or of a drain, is here. Others do not show which messages left."""
     unjudged: int = 0
     """Receipts of the report's time that are newer than the judgement."""
     verdict: VerdictWord = "not judged"
@@ -173,16 +173,16 @@ def verdict_sentence(judgement: Judgement) -> str:
         case "lost":
             mine = judgement.incident.lost or judgement.incident.missing
             where = "" if mine else ", none of them known in this report"
-            said = f"{LEADS['lost']}{where}{f': {numbers}' if numbers else ''}."
+            sentence = f"{LEADS['lost']}{where}{f': {numbers}' if numbers else ''}."
         case "not delivered":
-            said = f"{LEADS['not delivered']}: {numbers}."
+            sentence = f"{LEADS['not delivered']}: {numbers}."
         case "unknown":
-            said = f"Whether messages were lost is UNKNOWN{f': {numbers}' if numbers else ''}."
+            sentence = f"Whether messages were lost is UNKNOWN{f': {numbers}' if numbers else ''}."
         case word:
-            what = "Nothing" if judgement.incident.direct else "No parked message"
+            subject = "Nothing" if judgement.incident.direct else "No parked message"
             so_far = " so far" if word == "open" else ""
-            said = f"{what} was lost{so_far}, by {_basis(judgement)}{f': {numbers}' if numbers else ''}."
-    return " ".join([said, *_grounds(judgement)])
+            sentence = f"{subject} was lost{so_far}, by {_basis(judgement)}{f': {numbers}' if numbers else ''}."
+    return " ".join([sentence, *_grounds(judgement)])
 
 
 def _numbers(counts: Counts) -> str:
@@ -191,13 +191,13 @@ def _numbers(counts: Counts) -> str:
 
 
 def _grounds(judgement: Judgement) -> Iterator[str]:
-    """Yield what limits the verdict: losses outside, journals that are not here, sends without a record."""
+    """Yield the limits of the verdict: losses outside, journals that are not here, sends without a record."""
     if judgement.outside:
         yield f"Outside of this report: {_numbers(judgement.outside)}."
     if not judgement.is_complete:
         yield f"{journals_sentence(judgement)}."
     if not judgement.is_followed:
-        yield "No journal of an engine with a syphon is here, so what is still parked is not followed."
+        yield "No journal of an engine with a syphon is here, so parked messages are not followed."
     if TONES.get(judgement.verdict) == "calm" and not judgement.receivers:
         yield "No receiver records what it gets."
     if judgement.unjudged:
@@ -226,7 +226,7 @@ def journals_sentence(judgement: Judgement) -> str:
 class CountRow:
     """A line of the table of messages."""
 
-    what: str
+    words: str
     incident: int
     recorded: int | None
     """None: the sums do not have it."""
@@ -238,7 +238,7 @@ def count_rows(judgement: Judgement) -> list[CountRow]:
     good, bad = [(*row, False) for row in GOOD], [(name, words, name not in OPEN) for name, _, words in FATES]
     return [
         CountRow(
-            what=words,
+            words=words,
             incident=getattr(judgement.incident, name),
             recorded=None if name in ("diverted", "home") else getattr(judgement.recorded, name),
             is_bad=is_bad,

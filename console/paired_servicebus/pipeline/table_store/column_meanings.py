@@ -36,11 +36,11 @@ ROWS: Final[dict[str, str]] = {
     "audit": "a message and its fate",
     "verdicts": "the fates, counted: for each entity, each subscription that records, each pairing, and everything",
 }
-"""What a row is, by table."""
+"""The meaning of a row, by table."""
 
 _MEANINGS: Final[dict[str, Meaning]] = {
     # names and places, in several tables
-    "pairing": ("the pairing; engines of the same two namespaces have one, whatever their own names", ""),
+    "pairing": ("the pairing; engines of the same two namespaces have one", ""),
     "entity": ("the queue or topic, by its configured path", ""),
     "engine": ("the engine's name, unique among all hosts", ""),
     "boot": ("the start of the engine that wrote it", ""),
@@ -59,7 +59,7 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "seq": ("the number of the record within its boot; none is left out", "number, from 1"),
     "event_time": ("when it happened, by the clock of the engine's host", UTC),
     "kind": ("the kind of event", ""),
-    "trouble": ("what is wrong with a line that is no record; null: it is one", ""),
+    "trouble": ("the problem of a line that is no record; null: it is one", ""),
     "line": ("the text of such a line, its beginning", ""),
     "file": ("the journal file of such a line", ""),
     # fields of events
@@ -98,11 +98,11 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "delivery_count": ("earlier deliveries of the same copy; null: unknown", "deliveries"),
     "retry_at": ("when it is tried again", UTC),
     "command": ("an operator's order", ""),
-    "target": ("what the order is about: an entity, a queue, a message; empty: everything", ""),
+    "target": ("the object of an order: an entity, a queue, a message; empty: everything", ""),
     "command_seq": ("the seq of the order that this is the result of, in the same boot", "number"),
     "outcome": ("the result of an order", ""),
     "destination": ("the destination that a pause of the syphon is for; empty: all", ""),
-    "about": ("what a warning is about", ""),
+    "about": ("the object of a warning", ""),
     "text": ("the text of a warning", ""),
     # engines and gaps
     "started_at": ("the time of its engine-started record; null: that record is missing", UTC),
@@ -123,7 +123,7 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "predecessor_seq": ("the number of that boot's last record", "number, from 1"),
     "end_known": ("whether its last record is known to be its last", YES),
     "lacks_boot": ("whether the boot before it is not here", YES),
-    "retired_at": ("when an operator declared the engine gone for good; null: nobody did", UTC),
+    "retired_at": ("when an operator declared the engine gone for good; null: none did", UTC),
     "retired_why": ("the operator's reason", ""),
     # minutes of sends, pings, queues, the syphon and cost
     "primary_accepted": ("attempts that the primary accepted", SENDS),
@@ -173,7 +173,7 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "episodes.parked": ("messages that this engine parked from its begin to the entity's next one", MESSAGES),
     "episodes.moved": ("of those, messages that are home", MESSAGES),
     "episodes.dead_lettered": ("of those, messages that the syphon dead-lettered", MESSAGES),
-    "orders": ("the operators' orders, a JSON list of objects with at, what, by and why", ""),
+    "orders": ("the operators' orders, a JSON list of objects with their time, order, operator and reason", ""),
     # receipts of a message
     "direct": ("times that the primary accepted it directly", "receipts"),
     "diverted": ("times that a backlog queue accepted it", "receipts"),
@@ -192,7 +192,7 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "reached_by": ("the engine of its last acceptance by the destination", ""),
     "reached_boot": ("that engine's boot", ""),
     "reached_seq": ("the record's number", "number"),
-    "received_by": ("the engine whose receiver got it first", ""),
+    "received_by": ("the engine of the receiver that got it first", ""),
     "received_boot": ("that engine's boot", ""),
     "received_seq": ("the record's number", "number"),
     "first_at": ("the first record about it", UTC),
@@ -206,12 +206,12 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     # the audit and its sums
     "status": ("its fate: delivered, accepted, in flight, parked, dead-lettered, expired, missing, lost, unknown, "
                "refused, in doubt or unexpected", ""),
-    "answer": ("what its sender was told: accepted, in doubt, refused, or never attempted here", ""),
+    "answer": ("the answer to its sender: accepted, in doubt, refused, or never attempted here", ""),
     "duplicates": ("copies beyond the first", "copies"),
     "out_of_order": ("whether a later message of its stream overtook it", YES),
     "dwell": ("how long it was parked", "seconds"),
     "age": ("the time from its acceptance to the judgement", "seconds"),
-    "receivers_told": ("whether a receiver of its entity records what it gets", YES),
+    "receivers_told": ("whether a receiver of its entity records deliveries", YES),
     "is_shared": ("unknown since the receivers seem to record only a share of the entity", YES),
     "time_to_live": ("the message's own time to live; null: it has the entity's", "seconds"),
     "among_missing": ("on parked messages: how many of its pairing are missing, not known by name", MESSAGES),
@@ -219,8 +219,8 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "verdicts.subscription": ("the subscription; empty: the entity as a whole", ""),
     "attempted": ("messages that a sender here tried to send", MESSAGES),
     "verdicts.accepted": ("messages that a namespace accepted", MESSAGES),
-    "verdicts.refused": ("messages whose caller was refused", MESSAGES),
-    "verdicts.in_doubt": ("messages whose last attempt had no answer", MESSAGES),
+    "verdicts.refused": ("messages refused to their callers", MESSAGES),
+    "verdicts.in_doubt": ("messages with no answer to their last attempt", MESSAGES),
     "recovered": ("messages in doubt that arrived all the same", MESSAGES),
     "reached": ("messages that their destination accepted, directly or from the backlog", MESSAGES),
     "delivered": ("messages that a receiver got", MESSAGES),
@@ -229,20 +229,20 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "in_flight": ("messages accepted, and not received yet", MESSAGES),
     "verdicts.missing": ("messages parked by their receipts, that no backlog queue holds", MESSAGES),
     "lost": ("messages accepted, and neither received nor in the backlog, by complete journals", MESSAGES),
-    "unknown": ("messages whose fate cannot be known, for a reason in audit", MESSAGES),
-    "unexpected": ("messages received, though no sender of these journals was told that they were accepted", MESSAGES),
-    "unsent": ("messages received whose sender has no journal here", MESSAGES),
+    "unknown": ("messages of a fate that cannot be known, for a reason in audit", MESSAGES),
+    "unexpected": ("messages received, and by the senders of these journals not accepted", MESSAGES),
+    "unsent": ("messages received from senders without a journal here", MESSAGES),
     "verdicts.duplicates": ("copies beyond the first", "copies"),
     "verdicts.out_of_order": ("messages that a later one of their stream overtook", MESSAGES),
     "in_flight_age": ("the age of the oldest message in flight", "seconds"),
-    "verdicts.receivers_told": ("whether a receiver records what it gets", YES),
+    "verdicts.receivers_told": ("whether a receiver records deliveries", YES),
     "journals": ("journals of engines", "journals"),
     "journals_complete": ("journals without a gap that are not behind", "journals"),
     "verdicts.complete_to": ("the time to which the complete journals go", UTC),
     "judged_at": ("the time of the judgement", UTC),
     "expired": ("their time to live ended before a receiver got to them", MESSAGES),
     "finding": ("lost, unknown, not recorded, not delivered, accepted, open or nothing lost", ""),
-    "rests_on": ("what the verdict rests on, in sentences", ""),
+    "rests_on": ("the grounds of the verdict, in sentences", ""),
 }  # fmt: skip
 """By column, or by table.column where a table means another thing by it."""
 

@@ -155,7 +155,7 @@ def read_unknowns(scope: Scope) -> Iterator[str]:
     if impossible:
         yield f"{plural(impossible, 'record')} with an impossible time: not in any figure by time"
     if not scope.count(_COUNTS):
-        yield "no sends were counted in this time: what callers met is unknown"
+        yield "no sends were counted in this time: failures at callers are unknown"
 
 
 _UNREADABLE: Final = """

@@ -1,4 +1,4 @@
-"""The messages at risk: what their senders met, by entity, and the verdict on them, with messages by name.
+"""The messages at risk: the results of their sends, by entity, and the verdict on them, with messages by name.
 
 At risk in a report are the messages that were first seen in its time, and those that were accepted before and not
 received by then. A count is made once, for each entity; the verdict's are the sums.
@@ -19,7 +19,7 @@ SHOWN: Final = 10
 NAMED: Final = (
     "lost", "missing", "expired", "unknown", "in flight", "unexpected", "dead-lettered", "parked", "in doubt",
 )  # fmt: skip
-"""Fates whose messages are named, the worst first."""
+"""Fates with named messages, the worst first."""
 
 
 def read_messages(scope: Scope, episodes: Chain) -> tuple[tuple[EntityRow, ...], Judgement]:
@@ -44,7 +44,7 @@ def _entities(scope: Scope, counted: Sequence[Row], episodes: Chain) -> tuple[En
 
 
 def _of_messages(row: Row) -> Row:
-    """Return what an entity's row has of its counted messages."""
+    """Return the part of an entity's row that is of its counted messages."""
     waited = {name: row[name] for name in ("entity", "home", "middle", "most", "longest")}
     return waited | {
         "parked": row["diverted"],
@@ -82,7 +82,7 @@ def _at_risk(scope: Scope, counted: Sequence[Row]) -> Counts:
 
 
 def _recorded(whole: Sequence[Row]) -> Counts:
-    """Return the sums of the table verdicts, where delivered is what a receiver recorded, if any does."""
+    """Return the sums of the table verdicts, where delivered is the receivers' number, if any records."""
     rows = [
         {
             **row,
@@ -114,7 +114,7 @@ def _findings(scope: Scope) -> Iterator[Finding]:
 
 
 def lost_messages(scope: Scope, statuses: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the messages at risk of these fates, each with what is known of it; the oldest first."""
+    """Return the messages at risk of these fates, each with its times and place; the oldest first."""
     return scope.rows(_LOST, statuses=list(statuses))
 
 

@@ -1,7 +1,7 @@
 """Renders a report by its templates: for the boss, for customers or for engineers; as a page, or for a terminal.
 
 A reader's template (boss, customers, engineers) has the words and the order, and names blocks such as `block.table`.
-The blocks are macros of page.html or page.txt. Whatever a template prints is one harmless, masked line; only macros
+The blocks are macros of page.html or page.txt. All that a template prints is one harmless, masked line; only macros
 and plots are markup.
 """
 
@@ -40,7 +40,7 @@ _SKELETONS: Final[dict[Medium, str]] = {"html": "page.html", "text": "page.txt"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """Whom a report is for, and how it is written."""
+    """A report's reader, its medium, and the words of its times and prices."""
 
     reader: Reader
     medium: Medium
@@ -48,7 +48,7 @@ class Version:
     price: Price | None = None
     """Of a million operations; None: unknown."""
     files: Mapping[str, str] | None = None
-    """Names of the files beside the report, each with what it has."""
+    """Names of the files beside the report, each with a description."""
 
 
 def rendered(report: Report, version: Version) -> str:
@@ -82,7 +82,7 @@ def _plot(report: Report, name: str) -> tuple[Markup, Markup]:
 
 
 def plain(value: object) -> object:
-    """Return what a template prints: markup as it is, a number with its thousands, any text as one masked line."""
+    """Return a printed value of a template: markup as it is, a number with thousands, a text as one masked line."""
     if isinstance(value, Markup):
         return value
     if value is None or value == "":
@@ -132,7 +132,7 @@ def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("paired_servicebus.pipeline.report.render"),
         extensions=["jinja2.ext.do"],
-        autoescape=True,  # for a terminal, too: so what macros return is markup, and all else is plain text
+        autoescape=True,  # for a terminal, too: results of macros are markup, and all else is plain text
         finalize=plain,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,6 +1,6 @@
 """A report's plots as SVG: plain shapes with words, readable without colour, by any viewer, in any width.
 
-Drawn here and not by matplotlib, whose import takes a second of the two that a report may take, and 180 MB of disk.
+Drawn here and not by matplotlib: its import takes a second of the two that a report may take, and 180 MB of disk.
 """
 
 from __future__ import annotations
