@@ -78,7 +78,7 @@ async def test_messages_of_a_lost_link_are_released(world: World) -> None:
     """A stop of a pump releases the messages of a lost link too."""
     world.fault("unanswered", entity="orders")
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, close_grace=0)
-    put(world, [parked("orders", str(number)) for number in range(5)])
+    put(world, [parked("orders", "m")])
     await until(lambda: paired._steering.meter.moves)
     world.fault("detached", namespace="secondary", entity=queue_path())()
     await paired.close()
@@ -89,7 +89,7 @@ async def test_messages_of_a_cut_connection_are_released(world: World) -> None:
     """Locks in hand are released, over a new connection if the old one has just gone."""
     world.fault("unanswered", entity="orders")
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, close_grace=0)
-    put(world, [parked("orders", str(number)) for number in range(5)])
+    put(world, [parked("orders", "m")])
     await until(lambda: paired._steering.meter.moves)
     world.fault("disconnected", namespace="secondary")()
     await paired.close()

@@ -362,7 +362,7 @@ class PairedServiceBusClient(OperatorOrders):
         """The result of `collector`, set by the engine around the pairing."""
         self.take_send_times = steering.take_send_times
         self._afterwards: list[Callable[[], Awaitable[None]]] = [self._message_looks.close]
-        steering.effect_handler = self._primaries
+        steering.perform, steering.turn = self._primaries.perform, self._primaries.turn
         self._alarm_changes = AlarmChanges(steering.warn)
         self._notes_alarms = True
         """Whether the pairing reports its alarms itself; an engine around it does."""

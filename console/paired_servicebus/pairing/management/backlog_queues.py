@@ -549,8 +549,8 @@ class DegradedStart:
         """Probe the removed queues now, before their next regular probe."""
         steering = self._steering
         pulled = [place.index for place in steering.machine.rotation.places if place.pulled]
-        if steering.effect_handler is not None:
-            await asyncio.gather(*(steering.effect_handler.probe(ProbeQueue(index)) for index in pulled))
+        if steering.perform is not None:
+            await asyncio.gather(*(steering.perform(ProbeQueue(index)) for index in pulled))
 
     def _warn(self, text: str) -> None:
         log.warning("%s", text)

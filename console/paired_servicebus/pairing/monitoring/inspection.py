@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient
@@ -40,8 +40,9 @@ from paired_servicebus.pairing.management.backlog_queues import (
 )
 from paired_servicebus.pairing.management.management_port import Management, QueueFacts
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
+from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.sender_link import close_link
 
 AT_MOST: Final = 10
 """Links that one look opens, at 23 ms of CPU each with the SDK."""
@@ -90,7 +91,7 @@ class ReadinessProbes:
                 judgement = self.judge(error)
                 refusal, kind = judgement.reason, judgement.kind
             finally:
-                await _close(sender, path)
+                await close_link(sender)
         return QueueEvidence(path=path, tried_at=self.clock(), refusal=refusal, unreachable=kind in _UNREACHABLE)
 
 
@@ -154,13 +155,6 @@ async def expiry(admin: Management, path: str) -> ExpiryEvidence:
     except (AzureError, OSError, TimeoutError):
         return ExpiryEvidence(path=path, dead_letters=None)
     return ExpiryEvidence(path=kept or path, dead_letters=None if kept is None else bool(kept))
-
-
-async def _close(sender: Any, path: str) -> None:
-    try:
-        await bounded(sender.close(), CLOSING, f"closing the link to {path}")
-    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close an unopened link
-        return
 
 
 SETTINGS_SECONDS: Final = 300.0

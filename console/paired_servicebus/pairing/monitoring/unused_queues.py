@@ -28,8 +28,9 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.management.backlog_queues import CALL, depth, differences
 from paired_servicebus.pairing.management.management_port import Depth, Management, QueueFacts, QueueStatus
 from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
+from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.sender_link import close_link
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived
@@ -243,7 +244,7 @@ class UnusedQueues:
                 await bounded(receiver.peek_messages(max_message_count=1), PEEK_SECONDS, f"peeking into {path}")
             )
         finally:
-            await bounded(receiver.close(), CLOSING, "closing a receiver")
+            await close_link(receiver)
 
     async def _receive(self, path: str) -> bool:
         """Return whether the queue hands out a message; its lock is given back, and its delivery is not counted."""

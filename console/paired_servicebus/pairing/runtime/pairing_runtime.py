@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.accounting.refused_calls import (
@@ -108,23 +108,8 @@ def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float
     )
 
 
-class EffectHandler(Protocol):
-    """The actions behind the machine's effects; `PrimaryLinks` implements them."""
-
-    def ping(self, effect: SendPing) -> Coroutine[Any, Any, None]:
-        """Send a ping and report its outcome."""
-
-    def probe_entity(self, effect: ProbeEntity) -> Coroutine[Any, Any, None]:
-        """Send a ping to an entity that has no sends, and report its outcome."""
-
-    def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
-        """Probe a backlog queue and report its outcome."""
-
-    def failed_over(self, entity: str) -> None:
-        """Release an entity's links to the primary: its sends go to the backlog from now on."""
-
-    def failed_back(self, entity: str) -> None:
-        """Reopen an entity's links: its sends go to the primary again."""
+Perform = Callable[[SendPing | ProbeEntity | ProbeQueue], Coroutine[Any, Any, None]]
+"""Makes a ping or a probe, and reports its outcome."""
 
 
 class PairingRuntime:
@@ -161,7 +146,9 @@ class PairingRuntime:
         self._refusing: dict[str, Refusals] = {}
         """The entities with an unfinished episode of refused calls, by path."""
         self.event_log = EventLog(machine.policy)
-        self.effect_handler: EffectHandler | None = None
+        self.perform: Perform | None = None
+        self.turn: Callable[[str, bool], object] = lambda entity, diverts: None
+        """Called when an entity's sends go to the backlog from now on (True), or to the primary again."""
         self.together: Together = nullcontext
         """A context around consecutive announcements, so that a listener may write them together at its exit."""
         self._on_event = on_event
@@ -280,30 +267,22 @@ class PairingRuntime:
             self.announce(effect.event)
             self._see_to_links(effect.event)
             self.changed()
-        elif self.effect_handler is None:
+        elif self.perform is None:
             raise RuntimeError(f"{effect} came before the pairing was open")
-        elif isinstance(effect, SendPing):
-            self.tally(effect.entity).pings_sent += 1
-            self.meter.pings += 1
-            self.tasks.start(self.effect_handler.ping(effect), name=f"ping {effect.number} to {effect.entity}")
-        elif isinstance(effect, ProbeEntity):
-            self.tally(effect.entity).pings_sent += 1
-            self.meter.pings += 1
-            self.tasks.start(self.effect_handler.probe_entity(effect), name=f"probe of {effect.entity}")
         else:
-            self.tasks.start(self.effect_handler.probe(effect), name=f"probe of backlog queue {effect.queue}")
+            if not isinstance(effect, ProbeQueue):
+                self.tally(effect.entity).pings_sent += 1
+                self.meter.pings += 1
+            self.tasks.start(self.perform(effect), name=str(effect))
 
     def _see_to_links(self, event: e.Event) -> None:
         """Update links for a state change, before waiting tasks wake."""
-        if not isinstance(event, e.StateChanged) or self.effect_handler is None:
+        if not isinstance(event, e.StateChanged):
             return
         diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
         if diverts is not diverted:
             self.tally(event.entity).refusals.turn(event.at)
-        if diverts and not diverted:
-            self.effect_handler.failed_over(event.entity)
-        elif diverted and not diverts:
-            self.effect_handler.failed_back(event.entity)
+            self.turn(event.entity, diverts)
 
     # -- waiting ----------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -334,6 +334,16 @@ class PrimaryLinks:
         if not own.reopening or own.is_open:
             return own
         return next((link for link in self._of(own.path) if link.is_open), own)
+
+    def perform(self, effect: SendPing | ProbeEntity | ProbeQueue) -> Coroutine[Any, Any, None]:
+        """Return the work of a ping or a probe."""
+        if isinstance(effect, SendPing):
+            return self.ping(effect)
+        return self.probe_entity(effect) if isinstance(effect, ProbeEntity) else self.probe(effect)
+
+    def turn(self, path: str, diverts: bool) -> None:
+        """Update an entity's links after its failover (`diverts`) or failback."""
+        (self.failed_over if diverts else self.failed_back)(path)
 
     def failed_over(self, path: str) -> None:
         """Discard an entity's links: they are unused during the failover and may be broken after it."""

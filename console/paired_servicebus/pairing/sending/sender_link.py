@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.errors import PairingClosedError
@@ -493,9 +493,17 @@ async def _attach(sender: ServiceBusSender) -> None:
 
 
 async def _close(sender: ServiceBusSender) -> None:
-    """Close an SDK sender; one that does not close in time is abandoned with its socket."""
     sdk_internals.allow_closing(sender)
+    await close_link(sender)
+
+
+BROKEN: Final = (ServiceBusError, OSError, ValueError, AttributeError)
+"""Errors of the SDK on a broken link; a time-out is an OSError."""
+
+
+async def close_link(link: ServiceBusSender | ServiceBusReceiver) -> None:
+    """Close an SDK link; one that does not close in time is abandoned with its socket, which ends by itself."""
     try:
-        await bounded(sender.close(), CLOSING, "closing a link")
-    except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
-        return  # the SDK fails to close a broken link; its socket ends by itself
+        await bounded(link.close(), CLOSING, "closing a link")
+    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close a broken or unopened link
+        return

@@ -31,7 +31,7 @@ from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
-from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink, close_link
 from paired_servicebus.pairing.syphon.pump_worker import Pump
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.messaging_types import RELEASED
@@ -360,7 +360,7 @@ class SdkRedriver:
             raise _ended_early(path, moved, doubt, error) from error
         finally:
             await link.close()
-            await bounded(receiver.close(), CLOSING, "closing a receiver")
+            await close_link(receiver)
         chosen = "selected " if numbers else ""
         missing = f"; not found: {format_indices(left)}" if left else ""
         return f"{moved} {chosen}dead letters of {path} were put back to work{missing}"
@@ -450,5 +450,5 @@ async def _count_active(client: ServiceBusClient, path: str) -> int | None:
     except (ServiceBusError, AzureError, OSError):  # TimeoutError too
         return None
     finally:
-        await bounded(receiver.close(), CLOSING, "closing a receiver")
+        await close_link(receiver)
     return active

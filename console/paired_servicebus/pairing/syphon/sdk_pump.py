@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
 from paired_servicebus.core.errors import EnvelopeError
 from paired_servicebus.core.model.envelope import EnvelopeProperties
@@ -57,7 +57,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     text,
     unpark,
 )
-from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
+from paired_servicebus.pairing.sending.sender_link import BROKEN, SdkSenderLink, close_link
 from paired_servicebus.pairing.syphon.pump_worker import (
     MANAGED,
     STOPPING_SECONDS,
@@ -167,8 +167,6 @@ class SdkDelivery:
         return link
 
 
-_BROKEN: Final = (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError)
-"""Errors of the SDK on a broken link."""
 BATCH: Final = 100
 RATIONED: Final = 0.1
 """Seconds between two checks of a rate limit that allows no message."""
@@ -192,12 +190,10 @@ class SdkPump(Pump[SdkBacklogMessage]):
         self._delivery = delivery
         self._left: ServiceBusReceiver | None = None
         """The receiver of a stopped pump, whose cycle may not have ended."""
-        self._unsettled: dict[int, ServiceBusReceivedMessage] = {}
-        """Messages locked by this pump, by sequence number."""
 
     @property
     def is_idle(self) -> bool:
-        return not self._unsettled
+        return not self.machine.in_hand and not self._leaving
 
     async def run(self) -> None:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
@@ -221,9 +217,8 @@ class SdkPump(Pump[SdkBacklogMessage]):
             failure: Exception | None = error
         else:
             failure = None
-        self._unsettled.clear()
         self._leaving = 0
-        await _close(receiver)
+        await close_link(receiver)
         if failure is not None:
             await self._pause_after(failure)
 
@@ -233,7 +228,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
         if receiver is not None:
             await self._answers.finish()
             await self._let_go()
-            await _close(receiver)
+            await close_link(receiver)
 
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
         machine, now = self.machine, self._steering.clock()
@@ -265,7 +260,6 @@ class SdkPump(Pump[SdkBacklogMessage]):
         self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage], *, is_recalled: bool = False
     ) -> None:
         """Pass messages to the machine, then deliver each destination's in order, one destination after the other."""
-        self._unsettled.update((message.sequence_number or 0, message) for message in received)
         loads: dict[str, list[SdkBacklogMessage]] = {}
         for message in received:
             for effect in self.machine.step(self._arrival(message, is_recalled=is_recalled)):
@@ -326,8 +320,6 @@ class SdkPump(Pump[SdkBacklogMessage]):
             is_done = True
         except MessageLockLostError:
             is_done = False
-        finally:
-            self._unsettled.pop(message.number, None)
         self.machine.step(MessagesSettled([message], outcome, is_done))
 
     async def _let_go(self) -> None:
@@ -345,10 +337,10 @@ class SdkPump(Pump[SdkBacklogMessage]):
                 for kind, status in ((Release, "abandoned"), (Defer, "defered")):
                     tokens = [one.message.received.lock_token for one in effects if isinstance(one, kind)]
                     await _settle_by_token(link, status, tokens)
-        except _BROKEN:
+        except BROKEN:
             return  # the locks end by themselves
         finally:
-            await _close(link)
+            await close_link(link)
 
     # -- deferred messages ------------------------------------------------------------------------------------
 
@@ -423,10 +415,3 @@ async def _settle_by_token(link: ServiceBusReceiver, status: str, tokens: list[A
         half = len(tokens) // 2
         for part in (tokens[:half], tokens[half:]) if half else ():
             await _settle_by_token(link, status, part)
-
-
-async def _close(receiver: ServiceBusReceiver) -> None:
-    try:
-        await bounded(receiver.close(), CLOSING, "closing a receiver")
-    except _BROKEN:
-        return  # the SDK fails to close a broken link; its locks end by themselves
