@@ -97,9 +97,9 @@ class JournalTables(TableQueries):
 
     def _make(self, files: Sequence[Path], in_flight: int) -> None:
         engine = DuckdbEngine(self._connection)
-        load_events(self._connection, files, "read_events")
-        engine.make("events", _ONCE)
-        self._connection.execute("drop table read_events")
+        load_events(self._connection, files)
+        if self.rows(_REPEATS)[0]["repeats"]:
+            engine.make("events", _ONCE)
         derive(engine)
         end = self.rows("select epoch_us(max(event_time)) as newest from events where trouble is null")[0]["newest"]
         judge(engine, now=min(end or 0, round(self.read_at * 1e6)), in_flight=in_flight)
@@ -123,12 +123,16 @@ def _check_size(files: Iterable[JournalFile], most: int) -> None:
         raise PipelineError(TOO_MANY.format(lines=lines, most=most))
 
 
+_REPEATS: Final = """
+select count(*) > count(distinct case when seq is not null then (engine, boot, seq) end) as repeats from events
+"""
+"""Whether a record may be there twice, or lines have no number."""
 _ONCE: Final = """
 with ranked as (
     select *, row_number() over (
         partition by engine, boot, seq, case when seq is null then file end, case when seq is null then line end
         order by trouble is not null, trouble, line) as nth
-    from read_events
+    from events
 )
 select * exclude (nth) from ranked where nth = 1
 """

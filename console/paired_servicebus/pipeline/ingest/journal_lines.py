@@ -235,10 +235,10 @@ FILE_BYTES: Final = 64 * 1024 * 1024
 """Of journal files that duckdb reads at once."""
 
 
-def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path], table: str = "events") -> None:
-    """Make a table of the events of journal files in duckdb, one for each line. Raises OSError."""
+def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) -> None:
+    """Make the table `events` of journal files in duckdb, one for each line. Raises OSError."""
     _make_lines(connection, [], {})
-    connection.execute(f"create or replace table {table} as {events_sql(DUCKDB)}")
+    connection.execute(f"create or replace table events as {events_sql(DUCKDB)}")
     texts: list[Path] = []
     bytes_: dict[str, bytes] = {}
     size = 0
@@ -250,17 +250,15 @@ def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path], ta
         else:
             bytes_[path.name] = data
         if size >= FILE_BYTES:
-            _insert(connection, texts, bytes_, table)
+            _insert(connection, texts, bytes_)
             texts, bytes_, size = [], {}, 0
-    _insert(connection, texts, bytes_, table)
+    _insert(connection, texts, bytes_)
     connection.execute("drop table lines")
 
 
-def _insert(
-    connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes], table: str
-) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes]) -> None:
     _make_lines(connection, texts, others)
-    connection.execute(f"insert into {table} {events_sql(DUCKDB)}")
+    connection.execute(f"insert into events {events_sql(DUCKDB)}")
 
 
 def _make_lines(connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes]) -> None:
