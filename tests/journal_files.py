@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paired_servicebus.engine.journal.spool import CLOSED, SUFFIX, SpoolReader
+from paired_servicebus.engine.journal.reader import JournalReader
+from paired_servicebus.engine.journal.spool import CLOSED, SUFFIX
 
 
-def read_records(folder: Path) -> SpoolReader:
+def read_records(folder: Path) -> JournalReader:
     """Return the records of the complete files in a journal's folder."""
-    return SpoolReader(lambda: sorted((folder / CLOSED).glob(f"*{SUFFIX}")))
+    return JournalReader(lambda: sorted((folder / CLOSED).glob(f"*{SUFFIX}")))

@@ -320,6 +320,7 @@ def write_worlds(folder: Path, worlds: Mapping[str, World]) -> Path:
 
 
 @MINUTES_OF_SPARK
+@pytest.mark.timeout(900)
 def test_spark_makes_the_same_tables_of_the_table_s_worlds(spark: Any, tmp_path: Path) -> None:
     worlds = {_pairing(name): one.world for name, one in TABLE.items()}
     journal = write_worlds(tmp_path / "journal", worlds)
@@ -330,6 +331,7 @@ def test_spark_makes_the_same_tables_of_the_table_s_worlds(spark: Any, tmp_path:
 
 
 @MINUTES_OF_SPARK
+@pytest.mark.timeout(900)
 def test_spark_makes_the_same_tables_of_random_journals_with_damage(spark: Any, tmp_path: Path) -> None:
     worlds = {f"w{seed}": random_world(Random(seed)) for seed in range(50)}
     journal, rng = write_worlds(tmp_path / "journal", worlds), Random(1)

@@ -21,8 +21,9 @@ from paired_servicebus.core.model.pairing_events import DeadLettered, Delivered,
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.reader import files_of
 from paired_servicebus.engine.journal.records import UnreadableLines
-from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
+from paired_servicebus.engine.journal.spool import CLOSED
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Bytes of lines checked in one step."""
@@ -65,7 +66,7 @@ def find(spool: Path, message_id: str) -> MessageTrace:
         raise ConfigurationError("the message_id is empty: name the message as its sender did")
     search = _Search(message_id)
     try:
-        files = _files(spool)
+        files = files_of(spool)
         for path in files:
             search.look_into(path)
     except OSError as error:
@@ -107,14 +108,6 @@ def covered(found: MessageTrace, journal: str) -> str:
 def plural_files(count: int) -> str:
     """Return "1 file", "2 files"."""
     return f"{count} file{'' if count == 1 else 's'}"
-
-
-def _files(spool: Path) -> list[Path]:
-    """List the journal's files. Open files come first, so a file that completes meanwhile is not missed."""
-    writing = sorted((spool / OPEN).glob(f"*{SUFFIX}"))
-    whole = sorted((spool / CLOSED).glob(f"*{SUFFIX}"))
-    names = {path.name for path in whole}
-    return whole + [path for path in writing if path.name not in names]
 
 
 class _Search:

@@ -13,14 +13,12 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.records import UnreadableLines
 
 OPEN: Final = ".open"
 CLOSED: Final = "events"
@@ -191,40 +189,3 @@ def _is_record(line: bytes) -> bool:
     except records.UnreadableLineError:
         return False
     return True
-
-
-class SpoolReader:
-    """Reads a journal's records back, oldest first within an engine; can be iterated again.
-
-    Lines of unknown kinds are skipped and counted in `unknown`, lines that are no records in `unread`; both are those
-    of the latest iteration.
-    """
-
-    def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
-        self._paths = paths
-        self.unknown = 0
-        self.unread = UnreadableLines()
-
-    def __iter__(self) -> Iterator[Record]:
-        self.unknown, self.unread = 0, UnreadableLines()
-        for path in self._paths():
-            try:
-                file = path.open("rb")
-            except FileNotFoundError:  # it was the oldest, and there was no room for it any more
-                continue
-            with file:
-                end = 0
-                for line in file:
-                    end += len(line)
-                    unread = self.unread.count
-                    record = self.unread.decode(path, end - len(line), line)
-                    if record is not None:
-                        yield record
-                    elif self.unread.count == unread:
-                        self.unknown += 1
-
-
-def read_files(paths: Iterable[Path]) -> SpoolReader:
-    """Return the records of these files, in their order; a file that is gone has none."""
-    listed = tuple(paths)
-    return SpoolReader(lambda: listed)

@@ -15,14 +15,13 @@ from typing import Final
 
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Record
 from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.engine.journal.reader import files_of, kind_of, newest_lines
 from paired_servicebus.engine.journal.records import UnreadableLines
-from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
 
 REPLAY_SECONDS: Final = 3600.0
 """Seconds that are looked back."""
 MAX_REPLAY_BYTES: Final = 16 * 1024 * 1024
 """Of the journal, the newest, that are looked into."""
-_KIND: Final = b'"kind":"'
 
 
 def replay_records(
@@ -43,44 +42,14 @@ def replay_records(
     """
     passed_over = frozenset(kind.encode() for kind in untold)
     found: list[tuple[Record, bytes]] = []
-    for path, at, line in _newest_first(spool, since):
-        record = None if not line or _kind(line) in passed_over else unread.decode(path, at, line)
+    for path, at, line in newest_lines(spool, most_bytes=MAX_REPLAY_BYTES, since=since, with_open=False):
+        record = None if not line or kind_of(line) in passed_over else unread.decode(path, at, line)
         if record is None or record.boot == besides or record.event.at < since:
             continue
         found.append((record, line))
         if len(found) >= most:
             break
     return tuple(reversed(found))
-
-
-def _newest_first(spool: Path, since: float) -> Iterator[tuple[Path, int, bytes]]:
-    """Yield lines, each with its file and offset; the one behind a file's last newline is empty."""
-    left = MAX_REPLAY_BYTES
-    for path in sorted((spool / CLOSED).glob(f"*{SUFFIX}"), key=_place, reverse=True):
-        try:
-            if left <= 0 or path.stat().st_mtime < since:
-                return
-            with path.open("rb") as file:
-                skipped = max(0, file.seek(0, 2) - left)
-                file.seek(skipped)
-                data = file.read()
-        except FileNotFoundError:  # it was the oldest, and gave way to newer ones
-            return
-        left -= len(data)
-        lines, end = data.split(b"\n"), skipped + len(data)
-        for line in reversed(lines[1:] if skipped else lines):
-            yield path, end - len(line), line
-            end -= len(line) + 1
-
-
-def _place(path: Path) -> list[str]:
-    """Return the sort key: the start of the boot and the number of the first record, which end each name."""
-    return path.name.rsplit("-", 2)[1:]
-
-
-def _kind(line: bytes) -> bytes:
-    start = line.find(_KIND) + len(_KIND)
-    return line[start : line.find(b'"', start)]
 
 
 COMMAND_MARK: Final = b'"kind":"command'
@@ -114,12 +83,9 @@ def _describe(event: Commanded) -> str:
 
 def _newest_boot(spool: Path) -> list[Path]:
     """Return the newest boot's last files. A boot's files share their name up to the number of their first line."""
-    files = [*(spool / CLOSED).glob(f"*{SUFFIX}"), *(spool / OPEN).glob(f"*{SUFFIX}")]
-    boots = {file.name.rpartition("-")[0] for file in files}
-    newest = max(boots, key=lambda boot: boot.rpartition("-")[2], default="")
-    return sorted((file for file in files if file.name.rpartition("-")[0] == newest), key=lambda file: file.name)[
-        -MAX_FILES:
-    ]
+    files = files_of(spool)
+    newest = files[-1].name.rpartition("-")[0] if files else ""
+    return [file for file in files if file.name.rpartition("-")[0] == newest][-MAX_FILES:]
 
 
 def _commands(files: list[Path], unread: UnreadableLines) -> Iterator[tuple[int, Commanded | CommandEnded]]:

@@ -39,7 +39,7 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.engine.journal.spool import read_files
+from paired_servicebus.engine.journal.reader import read_files
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     CONDITIONS,
