@@ -36,7 +36,7 @@ def engine(number: int, state: State = State.HEALTHY, **changes: Any) -> FleetEn
         version="1.0", environment="production", status=FleetStatus.REPORTING, heard_at=AT - 3, started_at=AT - 9000,
         states=((state, 1), (State.HEALTHY, 2)) if bad else ((State.HEALTHY, 3),),
         not_well=(FleetEntityState(path="payments", state=state, since=at("14:01:58")),) if bad else (),
-        queues=(0, 1), syphon="off", takes=Takes.SIGNED, signers="abc", standing=(), newest_order=418,
+        queues=(0, 1), syphon="off", takes=Takes.SIGNED, signers="abc", newest_order=0.0,
         figures=FleetFigures(
             at=AT - 3, sends_per_second=38.0, accepted=1000, diverted=10, refused=0, refused_per_second=0.0, moved=0,
             parked=None,
@@ -60,7 +60,7 @@ def outage(**changes: Any) -> FleetView:
     )  # fmt: skip
     healthy = [FleetEntity(path=path, states=((State.HEALTHY, 18),), silent=2) for path in ("orders", "audit")]
     order = FleetOrder(
-        id="o1", number=418, verb="force", targets=("audit",), by="operator-a", at=at("14:02:00"), until=at("18:02:00"),
+        id="o1", verb="force", targets=("audit",), by="operator-a", at=at("14:02:00"), until=at("18:02:00"),
         done=tuple(one.engine for one in (*over, *well[:1], *well[2:])), refused=(("web-17", "read-only"),),
         silent=(("pay-3", at("13:58:10")), ("pay-4", at("13:58:40"))),
     )  # fmt: skip

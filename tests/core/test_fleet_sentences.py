@@ -32,7 +32,7 @@ from paired_servicebus.core.operator.fleet_sentences import fleet_lines, gateway
 from paired_servicebus.core.text import untrusted_text
 
 ORDER = FleetOrder(
-    id="o", number=1, verb="force", targets=("payments",), by="operator-a", at=at("14:00:00"), until=at("18:02:00")
+    id="o", verb="force", targets=("payments",), by="operator-a", at=at("14:00:00"), until=at("18:02:00")
 )
 
 
@@ -83,17 +83,15 @@ def test_silent_engines_and_since_when(approve: Approve) -> None:
     [
         ({"done": ("a", "b")}, "payments forced by operator-a until 18:02: 2 done"),
         ({"until": None, "verb": "release"}, "payments released by operator-a at 14:00: 0 done"),
-        ({"by": ""}, "payments forced by a signer unknown here until 18:02: 0 done"),
-        ({"void": "overtaken by operator-b's order 418"},
-         "payments forced by operator-a until 18:02: void, overtaken by operator-b's order 418"),
+        ({"by": ""}, "payments forced by a signer not verified here until 18:02: 0 done"),
         ({"done": ("a",) * 17, "refused": (("web-9", "read-only"),),
           "silent": (("pay-3", at("13:58:00")), ("pay-4", None))},
          "payments forced by operator-a until 18:02: 17 done · 1 refused (read-only: web-9) · "
          "2 silent since 13:58 (pay-3, pay-4): they take it up when they come back"),
         ({"verb": "pause-syphon", "targets": ()}, "syphon paused by operator-a until 18:02: 0 done"),
-        ({"verb": "redrive", "scope": "queue", "targets": ("3",), "engines": ("web-1",), "until": None,
-          "acts_until": at("14:05:00"), "silent": (("web-1", None),)},
-         "backlog/3 re-driven at web-1 by operator-a at 14:00: 0 done · 1 silent (web-1): it can do it until 14:05"),
+        ({"done": ("a",) * 20, "more_done": 480, "refused": (("b", "read-only"),) * 20, "more_refused": 5},
+         "payments forced by operator-a until 18:02: 500 done · 25 refused "
+         f"(read-only: {', '.join('b' * 20)}, 5 unknown)"),
         ({"verb": "release", "until": None, "silent": (("a", None),)},
          "payments released by operator-a at 14:00: 0 done · 1 silent (a): it takes it up when it comes back"),
         ({"until": AT - 1, "silent": (("a", None),)},
@@ -108,9 +106,6 @@ def test_silent_engines_and_since_when(approve: Approve) -> None:
         ({"silent": (("pay-3", at("13:58:00")),)},
          "payments forced by operator-a until 18:02: 0 done · 1 silent since 13:58 (pay-3): "
          "it takes it up when it comes back"),
-        ({"ended": "released by operator-b's order 419 at 14:01"},
-         "payments forced by operator-a until 18:02: released by operator-b's order 419 at 14:01"),
-        ({"by": "", "is_unverified": True}, "payments forced by a signer not verified here until 18:02: 0 done"),
     ],
 )  # fmt: skip
 def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> None:
@@ -132,13 +127,13 @@ def found(view: FleetView) -> tuple[Alarm, ...]:
     ],
 )
 def test_from_30_minutes_before_its_end_an_order_is_an_alarm(until: str, text: str) -> None:
-    view = replace(calm(), orders=(replace(ORDER, until=at(until)), replace(ORDER, id="p", verb="pin", ended="over")))
+    view = replace(calm(), orders=(replace(ORDER, until=at(until)), replace(ORDER, id="p", verb="release", until=None)))
     assert "".join(fleet_sentences.ending_part(view, AT)[:1]) == text
     assert [one.name for one in found(view) if one.name == "order_ending"] == (["order_ending"] if text else [])
 
 
 def test_of_two_orders_that_end_the_first_is_named_and_stands_first(approve: Approve) -> None:
-    later, sooner = replace(ORDER, number=2), replace(ORDER, id="p", targets=("audit",), until=at("14:05:11"))
+    later, sooner = replace(ORDER, at=AT - 2), replace(ORDER, id="p", targets=("audit",), until=at("14:05:11"))
     view = replace(calm(), orders=(later, sooner, replace(ORDER, id="q", until=at("14:30:11"))))
     approve.part(fleet_sentences.ending_part(view, AT)[0], "rules", has=("3m00s", "1 more"))
     assert fleet_sentences.standing_orders(view, AT)[0] is sooner
@@ -182,13 +177,11 @@ def test_the_exit_status(view: FleetView, status: int, word: str) -> None:
 def test_a_strangers_text_is_one_harmless_short_line() -> None:
     evil = "\x1b[2Jx\n! all healthy\u202e" + "y" * 500
     twin = engine(1, State.FAILED_OVER, engine=evil, host=evil, namesakes=1, status=FleetStatus.SILENT)
-    order = replace(
-        ORDER, targets=(evil,), by=evil, verb=evil, refused=((evil, evil),), silent=((evil, None),), void=""
-    )
+    order = replace(ORDER, targets=(evil,), by=evil, verb=evil, refused=((evil, evil),), silent=((evil, None),))
     view = outage(
         engines=(twin,),
         entities=(FleetEntity(path=evil, states=((State.FAILED_OVER, 1), (State.HEALTHY, 1))),),
-        orders=(order, replace(order, void=evil)),
+        orders=(order, replace(order, by="")),
         trouble=evil,
         missing=(evil,),
     )

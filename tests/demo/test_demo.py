@@ -247,7 +247,7 @@ REFUSAL = "this engine is read-only, and force failover changes something"
 def order(**changes: Any) -> FleetOrder:
     chosen: dict[str, Any] = {"done": MEANT, "refused": ((READ_ONLY, REFUSAL),), "silent": ((CUT_OFF, 99.0),)}
     return FleetOrder(
-        id="o1", number=1, verb="force", targets=("orders",), by="operator", at=150.0, until=None, **chosen | changes
+        id="o1", verb="force", targets=("orders",), by="operator", at=150.0, until=None, **chosen | changes
     )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.fleet_documents import OrderText, order_id
 from paired_servicebus.core.fleet.orders.order_draft import draft_order
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -63,7 +63,8 @@ class Console:
         return self._following.done()
 
     def find(self, text: OrderText) -> FleetOrder | None:
-        return next((one for one in self.view.orders if one.id == text.id), None) if self.view is not None else None
+        wanted = order_id(encode_order_text(text))
+        return next((one for one in self.view.orders if one.id == wanted), None) if self.view is not None else None
 
     async def until(self, condition: Callable[[FleetView], Any], what: str, seconds: float = PATIENCE) -> FleetView:
         """Return the first view that meets a condition. Raises Broken."""
@@ -118,18 +119,15 @@ class Console:
         assert self.snapshot is not None
         assert self.view is not None
         drafted = draft_order(
-            self.view, FLEET_VERBS[verb], order_id=secrets.token_hex(16), primary=self.snapshot.primary,
-            secondary=self.snapshot.secondary, scope="entity", targets=(ENTITY,), engines=None, why="drill",
-            stands_for=None, now=time.time(),
+            self.view, FLEET_VERBS, Command(action_id=verb, scope="entity", targets=(ENTITY,), why="drill"),
+            primary=self.snapshot.primary, secondary=self.snapshot.secondary, engines=None, stands_for=None,
+            now=time.time(),
         )  # fmt: skip
         return drafted.confirm(drafted.to_type)
 
     async def post(self, text: OrderText) -> None:
         signed = encode_order_text(text)
-        await self._client.post_order(
-            text.verb, targets=text.targets, scope=text.scope, by=BY, why=text.why, signed=signed.decode(),
-            signature=PEN.sign(signed),
-        )  # fmt: skip
+        await self._client.post_order(signed=signed, signature=PEN.sign(signed), by=BY)
 
     async def order(self, verb: str) -> OrderText:
         """Draft, sign and post an order; return its text."""

@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from paired_servicebus.core.errors import CommandRefusedError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
@@ -267,8 +267,8 @@ class FakeFeed:
         """Verb, targets, by whom."""
         self.armed: list[tuple[str, tuple[str, ...]]] = []
         self.fired: list[FireRequest] = []
-        self.posted: list[tuple[OrderText, bytes, str, str]] = []
-        """Orders over the fleet: the text, the signed bytes, the signature, by whom."""
+        self.posted: list[tuple[Order, str]] = []
+        """Orders over the fleet, and by whom each was posted."""
         self.seconds = 30.0
         self.to_type = ""
         """What arming asks for; empty: the target's name, or the number of several."""
@@ -305,8 +305,8 @@ class FakeFeed:
             raise CommandRefusedError(self.refusal)
         return f"{target or 'syphon'} is told"
 
-    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
-        self.posted.append((order, signed, signature, by))
+    async def post_order(self, order: Order, *, by: str) -> str:
+        self.posted.append((order, by))
         if self.refusal:
             raise CommandRefusedError(self.refusal)
         return f"order {order.id} is posted"

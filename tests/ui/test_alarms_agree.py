@@ -377,7 +377,8 @@ def test_every_row_has_a_situation_or_rests_on_a_document_of_the_fleet() -> None
     rest = {row.name for row in ROWS} - shown
     assert rest <= {
         "other_name", "signers", "gateway_full", "no_syphon", "fleet_engines_missing", "fleet_not_well",
-        "fleet_differs", "order_ending", "fleet_odd",
+        "fleet_differs", "order_ending", "fleet_odd", "orders_unread",
+        "fleet_flooded",
     }  # fmt: skip
     assert len(SITUATIONS) > 30
     assert len({row.name for row in ROWS}) == len(ROWS)

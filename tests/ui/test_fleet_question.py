@@ -125,11 +125,12 @@ async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, ma
         await fill(console, why="vendor incident", **{"for": "90m"}, typed="20 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
-    ((text, signed, signature, by),) = console.feed.posted
-    assert decode_order_text(signed) == text
+    ((order, by),) = console.feed.posted
+    text = order.text
+    assert decode_order_text(order.signed) == text
     assert (text.verb, text.targets, text.engines, text.typed) == ("force", ("payments",), None, "20")
-    assert (text.why, text.stands_for, by) == ("vendor incident", 5400.0, "kim")
-    assert signature == f"signature of {len(signed)} bytes"
+    assert (text.why, text.until - text.issued_at, by) == ("vendor incident", 5400.0, "kim")
+    assert order.signature == f"signature of {len(order.signed)} bytes"
     assert console.feed.armed == []
 
 
@@ -174,7 +175,7 @@ async def test_one_named_engine_is_typed_by_the_target(open_console: Any, made: 
         assert "1 engine (web-2)" in console.screen()
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
-    assert console.feed.posted[0][0].engines == ("web-2",)
+    assert console.feed.posted[0][0].text.engines == ("web-2",)
 
 
 async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, made: Any) -> None:
@@ -227,9 +228,7 @@ async def test_an_engine_without_a_syphon_can_pause_those_of_the_fleet(open_cons
     async with open_console(snapshot, signer=signer()) as console:
         text = await ask(console, "S")
         assert "3 engines" in text
-        paused = FleetOrder(
-            id="o", number=1, verb="pause-syphon", targets=(), by="operator-a", at=AT, until=at("18:02:00")
-        )
+        paused = FleetOrder(id="o", verb="pause-syphon", targets=(), by="operator-a", at=AT, until=at("18:02:00"))
         await console.press("escape")
         await console.told(replace(snapshot, fleet=replace(calm(), orders=(paused,))))
         text = await ask(console, "S")
@@ -257,7 +256,7 @@ LOUD = (
 
 @pytest.mark.slow
 async def test_what_stands_is_loud_on_every_page(open_console: Any, made: Any) -> None:
-    order = FleetOrder(id="o", number=1, verb="force", targets=("orders",), by="operator-a", at=AT, until=AT)
+    order = FleetOrder(id="o", verb="force", targets=("orders",), by="operator-a", at=AT, until=AT)
     async with open_console(made.snapshot()) as console:
         for until, row, part in LOUD:
             standing = replace(calm(), orders=(replace(order, until=at(until), done=("web-1",)),))
@@ -271,7 +270,7 @@ async def test_what_stands_is_loud_on_every_page(open_console: Any, made: Any) -
 async def test_the_bell_rings_30_and_5_minutes_before_the_end(
     open_console: Any, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = FleetOrder(id="o", number=1, verb="force", targets=("x",), by="a", at=AT, until=at("18:00:00"))
+    order = FleetOrder(id="o", verb="force", targets=("x",), by="a", at=AT, until=at("18:00:00"))
     fleet, rung = replace(calm(), orders=(order,)), []
     async with open_console(made.snapshot(fleet=fleet, at=at("17:29:00"))) as console:
         monkeypatch.setattr(console.app, "bell", lambda: rung.append(now))

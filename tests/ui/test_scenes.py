@@ -213,7 +213,7 @@ async def fleet(film: Film, made: MadeUp) -> None:
     film.console.app.screen.query_one("#typed").focus()
     await film.press("ordered", "enter")
     order = FleetOrder(
-        id=film.console.feed.posted[0][0].id, number=9, verb="force", targets=("orders",), by="operator-a", at=AT,
+        id=film.console.feed.posted[0][0].id, verb="force", targets=("orders",), by="operator-a", at=AT,
         until=at("18:02:00"), done=("web-1",), silent=(("web-2", AT), ("web-3", AT)),
     )  # fmt: skip
     await film.told("one has done it", made.snapshot(fleet=replace(fleet_views.calm(), orders=(order,))))

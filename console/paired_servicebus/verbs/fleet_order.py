@@ -9,7 +9,6 @@ Exit status: 0 all done; 1 if an engine refused or is silent; 2 nothing was orde
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.order_answers import NO_ANSWER, SOME_MISSING, Tally, exit_status
+from paired_servicebus.core.fleet.fleet_documents import OrderText, order_id
+from paired_servicebus.core.fleet.orders.order_answers import MAX_LISTED, NO_ANSWER, exit_status
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
+from paired_servicebus.core.fleet.orders.order_rules import is_meant
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import typed_right
@@ -33,7 +34,7 @@ from paired_servicebus.core.operator.fleet_question import (
     known_fleet,
 )
 from paired_servicebus.core.operator.fleet_sentences import order_part
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
@@ -67,6 +68,8 @@ class _Posted:
     id: str
     silent: frozenset[str]
     """Named engines that were silent before; the verb does not wait for them, nor for those without a name."""
+    is_flooded: bool
+    """Whether claims flood the board: then nobody is waited for by name."""
 
 
 def order_over_fleet(wish: CommandRequest, reach: FleetReach, engines: EngineSelection) -> int:
@@ -93,7 +96,7 @@ async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_f
             raise ControlError("the engine ended before it reported the fleet")
         view = known_fleet(snapshot)
         asked = _asked(snapshot, wish, reach, stands_for)
-        draft = draft_request(snapshot, asked, order_id=secrets.token_hex(16), now=time.time())
+        draft = draft_request(snapshot, asked, now=time.time())
         if draft.needs_partial and not reach.partial:
             return report_error(f"nothing was ordered: {draft.needs_partial}")
         if draft.to_type and not typed_right(wish.typed, draft.to_type):
@@ -110,19 +113,17 @@ async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_f
 def _asked(snapshot: Snapshot, wish: CommandRequest, reach: FleetReach, stands_for: float | None) -> FleetRequest:
     is_entity = wish.scope is Scope.ENTITY
     targets = fleet_entities(snapshot, wish.targets, wish.matching) if is_entity else wish.aimed(snapshot)
-    return FleetRequest(
-        action=wish.action,
-        aim=ActionTarget(wish.scope, targets),
-        engines=reach.on or None,
-        why=wish.consent.why,
-        stands_for=stands_for,
-    )
+    command = Command(action_id=wish.action.id, scope=wish.scope, targets=targets, by=user_name(), why=wish.consent.why)
+    return FleetRequest(command=command, engines=reach.on or None, stands_for=stands_for)
 
 
 def _preview(wish: CommandRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
     """Print whom the order would reach; return the exit status."""
     what = ", ".join(draft.text.targets) or wish.action.whole
-    names = ", ".join(f"{name} ({state})" for name, state in draft.text.seen)
+    states = {(one.engine, one.boot): one.state for one in known_fleet(snapshot).engines}
+    listed = draft.expected.engines[:MAX_LISTED]
+    names = ", ".join(f"{one.name} ({states.get((one.name, one.boot), 'never heard')})" for one in listed)
+    names += f" and {len(draft.expected.engines) - MAX_LISTED} more" if draft.expected.engines[MAX_LISTED:] else ""
     facts = fleet_facts(snapshot, asked, draft, now=time.time())
     print_lines(
         [
@@ -142,18 +143,10 @@ async def _post(
 ) -> _Posted:
     signed = encode_order_text(text)
     signature = await sign(signed, reach.key.expanduser())
-    await client.post_order(
-        text.verb,
-        targets=text.targets,
-        scope=text.scope,
-        by=user_name(),
-        why=text.why,
-        signed=signed.decode(),
-        signature=signature,
-    )
+    await client.post_order(signed=signed, signature=signature, by=user_name())
     reporting = {one.engine for one in view.engines if one.status is FleetStatus.REPORTING}
     silent = {one.engine for one in view.engines if one.status is FleetStatus.SILENT}
-    addressed = len(reporting & {name for name, _ in text.seen})
+    addressed = sum(is_meant(text.engines, one) for one in reporting)
     print_lines(
         [
             f"the order is posted; of those it means, {plural(addressed, 'engine')} reported; "
@@ -161,7 +154,7 @@ async def _post(
             f"waiting for the answers, {reach.wait} at most (Ctrl-C leaves; the order stays)",
         ]
     )
-    return _Posted(id=text.id, silent=frozenset(view.missing) | silent)
+    return _Posted(id=order_id(signed), silent=frozenset(view.missing) | silent, is_flooded=view.is_flooded)
 
 
 # -- the answers -----------------------------------------------------------------------------------------------------
@@ -175,21 +168,24 @@ class _Answers:
         self._posted = posted
         self._heard: dict[tuple[str, str], float] = {}
         """When each engine was heard before it could know the watch."""
-        self._is_fast = False
+        self._is_fast = self._is_behind = False
         self._shown = 0
 
     def read(self, view: FleetView) -> None:
         """Take the fleet as it is now."""
         self.latest = next((one for one in view.orders if one.id == self._posted.id), self.latest)
+        self._note_unread(view)
         self._note_fast(view)
-        if self.latest is not None and not self.latest.void:
+        if self.latest is not None:
             self._note_answers(self.latest)
 
     @property
     def is_whole(self) -> bool:
         """Return whether nobody is waited for: all answered but the engines that were silent before."""
         order = self.latest
-        return order is not None and (bool(order.void) or {name for name, _ in order.silent} <= self._posted.silent)
+        if order is None or self._posted.is_flooded:
+            return False
+        return {name for name, _ in order.silent} <= self._posted.silent
 
     def _note_fast(self, view: FleetView) -> None:
         reporting = [one for one in view.engines if one.status is FleetStatus.REPORTING]
@@ -200,10 +196,15 @@ class _Answers:
             self._is_fast = True
             print_lines([f"all {len(fast)} reporting engines look fast now"])
 
+    def _note_unread(self, view: FleetView) -> None:
+        if view.unread and not self._is_behind:
+            print_lines([f"orders unread behind {plural(view.unread, 'message')}: engines may read it later"])
+        self._is_behind = view.unread > 0
+
     def _note_answers(self, order: FleetOrder) -> None:
-        answered = len(order.done) + len(order.refused)
+        answered = order.done_count + order.refused_count
         if answered > self._shown and not self.is_whole:
-            print_lines([f"{answered} of {answered + len(order.silent) + order.unnamed} answered"])
+            print_lines([f"{answered} of {answered + order.silent_count} answered"])
         self._shown = max(self._shown, answered)
 
 
@@ -226,11 +227,8 @@ def _print(order: FleetOrder | None) -> int:
     if order is None:
         report_error("no answer: the order is posted, and this engine has not read it yet; see paired fleet")
         return NO_ANSWER
-    if order.void:
-        report_error(f"the order does not count: {order.void}")
-        return SOME_MISSING
     print_lines([order_part(order, time.time())[0]])
-    return exit_status(Tally(done=order.done, refused=order.refused, silent=order.silent, unnamed=order.unnamed))
+    return exit_status(order)
 
 
 def check_alone(reach: FleetReach) -> None:

@@ -14,7 +14,6 @@ from cyclopts import App
 from cyclopts import Parameter as Option
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, VERB_GROUPS
 from paired_servicebus.core.operator.targets import Scope
@@ -90,7 +89,7 @@ def _parameters(action: Action) -> Iterator[Parameter]:
     if action.confirms:
         yield _keyword(_confirmation(action), Annotated[bool, Option(help=action.confirms_help)], False)
     yield _keyword("consent", Consent, Consent()) if action.dangerous else _keyword("why", Why, "")
-    if action.over_fleet is not EnginesPerOrder.NONE:
+    if action.over_fleet:
         yield _keyword("reach", FleetReach, FleetReach())
     yield _keyword("engines", EngineSelection, EngineSelection())
 

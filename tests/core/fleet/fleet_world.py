@@ -6,9 +6,6 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from tests.core.fleet.counted_orders import CountedOrders
-
-from paired_servicebus.core.fleet.board.board_reader import MAX_RECEIVED, MIN_BEHIND, CountingPosts
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board, Document, Posted, Report, kind_of
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
@@ -23,9 +20,12 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
+from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
-from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED, STEP_MESSAGES, is_over
+from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED, is_over
 
 START = 1_800_000_000.0
 
@@ -56,6 +56,16 @@ def snapshot(
     )  # fmt: skip
 
 
+def engine_orders(engine: str) -> EngineOrders:
+    me = ThisEngine(name=engine, primary="shop-ne", secondary="shop-we")
+    return EngineOrders(engine=me, verbs=FLEET_VERBS)
+
+
+def fleet_member(engine: str, **options: object) -> FleetMember:
+    identity = Identity(author=author(engine))
+    return FleetMember(identity, orders=engine_orders(engine), verbs=FLEET_VERBS, **options)  # type: ignore[arg-type]
+
+
 @dataclass
 class MemoryBoard:
     """A queue that is peeked. Messages stay after their end until they are cleaned away."""
@@ -76,19 +86,10 @@ class MemoryBoard:
         kept = [post for post in self.posts if post.enqueued_at >= wanted.before]
         operations = (len(self.posts) - len(kept)) // MAX_DELETED + 1
         self.posts = kept
-        return operations + (self._receive(wanted) if wanted.behind >= MIN_BEHIND else 0)
-
-    def _receive(self, wanted: Clean) -> int:
-        """Deliver ended messages too. A namespace may drop them without a delivery, which costs less."""
-        counting, count = CountingPosts(wanted.board), 0
-        while count < min(MAX_RECEIVED, len(self.posts)) and (not count or self.posts[count - 1].number < wanted.last):
-            count += STEP_MESSAGES
-        head = self.posts[:count]
-        for post in head:
-            counting.add(post)
-        kept = [post for post in head if not is_over(post, wanted) and counting.counts(post, wanted.now)]
-        self.posts = kept + self.posts[count:]
-        return 2 * len(head)
+        if not wanted.dead:
+            return operations
+        self.posts = [post for post in self.posts if not is_over(post, wanted)]
+        return operations + 2 * len(kept)
 
 
 class FleetWorld:
@@ -108,12 +109,7 @@ class FleetWorld:
             snapshot(f"app-{place}", syphon=SyphonStatus.IDLE if place < syphons else SyphonStatus.OFF)
             for place in range(engines)
         ]
-        self.members = [
-            FleetMember(
-                Identity(author=author(f"app-{place}")), spread=place / engines, orders=CountedOrders(), **expect
-            )
-            for place in range(engines)
-        ]
+        self.members = [fleet_member(f"app-{place}", spread=place / engines, **expect) for place in range(engines)]
         self.queue: list[tuple[float, int]] = []
         for place in range(engines):
             self.tell(place, OwnState(at=self.own_time(place), snapshot=self.snapshots[place]))
@@ -148,7 +144,7 @@ class FleetWorld:
                 return member.step(Written(at=self.own_time(place), document=document))
             case Clean():
                 self.operations["clean"] += self.boards[effect.board].clean(effect)
-                return member.step(CleaningEnded(at=self.own_time(place), board=effect.board, behind=effect.behind))
+                return member.step(CleaningEnded(at=self.own_time(place), wanted=effect, deleted=0))
         return []
 
     def run(self, seconds: float) -> int:

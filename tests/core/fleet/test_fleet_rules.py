@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.approval import Approve
-from tests.core.fleet.counted_orders import CountedOrders
-from tests.core.fleet.fleet_world import START, FleetWorld, author, snapshot
+from tests.core.fleet.fleet_world import START, FleetWorld, author, engine_orders, fleet_member, snapshot
+from tests.core.fleet.made_orders import made_order
 
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.board.board_reader import Behind, BoardReader, CountingPosts, NamespaceClock
+from paired_servicebus.core.fleet.board.board_reader import FLOODED_FROM, BoardReader, CountingPosts, NamespaceClock
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Goodbye,
-    OrderAnswer,
+    OrderRow,
     Outcome,
     Posted,
     Presence,
@@ -46,12 +46,12 @@ FAST = pace.WatchPace(look=5.0, report=15.0)
 
 
 def presence(engine: str, boot: str = "boot-1", **changes: object) -> Presence:
-    documents = OwnDocuments(Identity(author=author(engine, boot)), CountedOrders())
+    documents = OwnDocuments(Identity(author=author(engine, boot)), engine_orders(engine))
     return replace(documents.presence(snapshot(engine), None), **changes)  # type: ignore[arg-type]
 
 
 def report(engine: str, boot: str = "boot-1", **entities: State) -> Report:
-    documents = OwnDocuments(Identity(author=author(engine, boot)), CountedOrders())
+    documents = OwnDocuments(Identity(author=author(engine, boot)), engine_orders(engine))
     return documents.report(snapshot(engine, entities=entities or None), None, 15.0)
 
 
@@ -169,52 +169,66 @@ def test_cleaning_spares_the_oldest_message_that_counts() -> None:
     assert reader.cleaning(START + 9100).before == START + 5501 - 61
 
 
-def test_messages_behind_one_that_counts_are_received_when_that_is_worth_it() -> None:
-    counting = CountingPosts(Board.REPORTS)
-    counting.add(posted(1, presence("killed"), START))
-    for number in range(2, 202):
-        counting.add(posted(number, report("a"), START + number, ttl=120))
-    assert counting.behind(START + 300, START + 100) == Behind()
-    assert counting.behind(START + 300, START + 102) == Behind(count=100, last=101)
-    counting.forget(101, START + 300)
-    assert counting.behind(START + 300, START + 300) == Behind(), "99 are left, and one that counts"
-    many = CountingPosts(Board.REPORTS)
-    for number in range(1, 402):
-        many.add(posted(number, presence(f"e{min(number, 250)}"), START))
-    assert many.behind(START + 1, START + 900) == Behind()
+def test_junk_behind_a_post_that_counts_is_received_when_that_is_worth_it() -> None:
+    """Nobody's junk stays on a board for longer than its cleaning."""
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    watch = posted(1, Watch(id="w", by="x", look=5.0, report=15.0), START)
+    read_page(reader, reader.look(START), START + 1, watch, *(posted(number, None, START) for number in range(2, 1001)))
+    assert reader.cleaning(START + 2).dead == 0
+    read_page(reader, reader.look(START + 3), START + 3, posted(1001, None, START + 2))
+    assert reader.cleaning(START + 4).dead == 1_000
+    reader.cleaned(is_flush=False)
+    assert reader.cleaning(START + 5).dead == 0
 
 
-@pytest.mark.parametrize(
-    ("ended", "counts"),
-    [
-        ([120], [120, 0]),
-        ([60], [120, 120, 0]),
-        ([0], [120, 120, 0]),
-        ([None, None], [120, 120, 120]),
-        ([None, 120], [120, 120, 0]),
-    ],
-    ids=["all", "some were held by another", "another deleted them", "failed", "failed once"],
-)
-def test_posts_behind_one_that_counts_are_named_until_they_are_deleted_at_most_twice(
-    ended: list[int | None], counts: list[int]
-) -> None:
-    """An engine that is killed while it cleans holds messages, which the others' cleaning does not receive."""
-    reader = BoardReader(Board.REPORTS, NamespaceClock())
-    posts = [posted(1, presence("killed"), START)]
-    posts += [posted(number, report("a"), START + 1, ttl=120) for number in range(2, 122)]
-    read_page(reader, reader.look(START + 2), START + 3, *posts)
-    read_page(reader, reader.look(START + 5000), START + 5001, posted(122, presence("a"), START + 5000))
-    for _ in range(20):
-        asked = reader.look(START + 5000)
-        further = read_page(reader, asked, START + 5001).more
-        if further is not None:
-            read_page(reader, further, START + 5002, posts[0])
-    found = []
-    for outcome in (*ended, *[None] * len(counts))[: len(counts)]:
-        found.append(reader.cleaning(START + 6000).behind)
-        if len(found) <= len(ended):
-            reader.cleaned(outcome, START + 6000)
-    assert found == counts
+def test_a_board_is_read_to_its_end_at_a_bounded_share_of_the_credits() -> None:
+    """ "While the end of a board is not reached an engine reads on without waiting for its next look." """
+    reader, at = BoardReader(Board.ORDERS, NamespaceClock()), START
+    count = 2_500 + 900
+    posts = [posted(number, None, START) for number in range(1, count + 1)]
+    reading, began = reader.look(at), None
+    while not (found := read_page(reader, reading, at, *page(posts, reading), is_end=is_last(posts, reading))).is_whole:
+        began = at if reader.unread_since is not None and began is None else began
+        at = at if found.more is not None else reader.resumes_at
+        reading = found.more or reader.look(at)
+    assert (began, reader.unread_since, reader.behind) == (START, None, 0)
+    assert at - START == pytest.approx(900 / 10, rel=0.3)
+    assert reader.flushing(at) is None
+
+
+def test_a_flooded_board_is_said_and_flushed() -> None:
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    posts = [posted(number, None, START) for number in range(1, 60_001)]
+    reading: ReadBoard | None = reader.look(START + 1)
+    while reading is not None:
+        reading = read_page(reader, reading, START + 1, *page(posts, reading), is_end=is_last(posts, reading)).more
+    assert reader.unread_since == START + 1
+    assert reader.behind > 20_000 > FLOODED_FROM[Board.ORDERS]
+    assert reader.flushing(START + 2) == Clean(board=Board.ORDERS, before=START + 1, now=START + 1, is_flush=True)
+    reader.cleaned(is_flush=True)
+    assert reader.resumes_at < START
+    assert read_page(reader, reader.look(START + 3), START + 3).is_whole
+    assert reader.flushing(START + 4) is None
+
+
+def page(posts: list[Posted], reading: ReadBoard) -> list[Posted]:
+    return posts[max(0, reading.since - 1) :][: reading.most]
+
+
+def is_last(posts: list[Posted], reading: ReadBoard) -> bool:
+    return reading.since - 1 + reading.most >= len(posts)
+
+
+def test_an_order_whose_message_vanished_is_found_by_the_engine_that_guards_it() -> None:
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    order = posted(3, made_order("force"), START)
+    reader.guarded = frozenset({order.document.id})  # type: ignore[union-attr]
+    proof = read_page(reader, reader.look(START), START + 1, order).more
+    assert (proof.since, proof.most) == (3, 1)
+    assert read_page(reader, proof, START + 1, order).vanished == ""
+    again = read_page(reader, reader.look(START + 5), START + 5).more
+    assert read_page(reader, again, START + 5, posted(9, None, START)).vanished == order.document.id  # type: ignore[union-attr]
+    assert reader.missing(order.document.id)  # type: ignore[union-attr]
 
 
 BOOTS = st.sampled_from([author("a"), author("a", "boot-2"), author("A"), author("b"), author("b", primary="other")])
@@ -232,7 +246,6 @@ def logs(draw: st.DrawFn) -> list[Posted]:
         document = draw(st.sampled_from([
             replace(some, author=boot), replace(report("a"), presence=replace(some, author=boot)),
             Goodbye(id="g", author=boot, reason=""), Watch(id="w", by=boot.engine, look=5, report=15), None,
-            OrderAnswer(id="x", author=boot, order_id="o", number=1, at=at, outcome=Outcome.DONE, text=""),
         ]))  # fmt: skip
         log.append(posted(number, document, at, draw(TTLS)))
     return log
@@ -253,12 +266,12 @@ def must_stay(log: list[Posted], board: Board, now: float) -> set[int]:
             return False
         return boot(post) == boot(newer) and (type(one) is type(other) or isinstance(other, Goodbye))
 
-    kinds = (Watch, type(None)) if board is Board.ORDERS else (Presence, Report, Goodbye, OrderAnswer, type(None))
+    kinds = (Watch,) if board is Board.ORDERS else (Presence, Report, Goodbye)
     lives = {Watch: 120.0, Presence: 10_800.0, Report: 10_800.0, Goodbye: 10_800.0}
     return {
         post.number for place, post in enumerate(log)
         if isinstance(post.document, kinds) and post.ends_at > now
-        and post.enqueued_at + lives.get(type(post.document), 300_000.0) > now
+        and post.enqueued_at + lives[type(post.document)] > now
         and not any(supersedes(newer, post) for newer in log[place + 1 :])
     }  # fmt: skip
 
@@ -285,23 +298,22 @@ def test_no_message_that_counts_is_deleted(
         assert wanted.now <= now
         oldest = min((post.enqueued_at for post in log_now if post.number in spared), default=float("inf"))
         assert wanted.before <= oldest or not spared
-        received = CountingPosts(board)
-        for post in log_now:
-            received.add(post)
-        assert spared <= {post.number for post in log_now if received.counts(post, wanted.now)}
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(Board), logs(), st.sampled_from([0.0, 1.0, 100.0, 4000.0]), st.randoms())
 def test_in_any_order_the_same_messages_count(board: Board, log: list[Posted], wait: float, any_order: Random) -> None:
     now = (log[-1].enqueued_at if log else START) + wait
-    counting, mixed = CountingPosts(board), log[:]
+    mixed = log[:]
     any_order.shuffle(mixed)
+    counting = CountingPosts(board)
     for post in mixed:
         counting.add(post)
-    assert {post.number for post in log if counting.counts(post, now)} == must_stay(log, board, now)
-    spared = [post.enqueued_at for post in log if counting.counts(post, now)]
-    assert counting.oldest(now) == min(spared, default=float("inf"))
+    spared = must_stay(log, board, now)
+    assert counting.oldest(now, frozenset()) == min(
+        (post.enqueued_at for post in log if post.number in spared), default=float("inf")
+    )
+    assert counting.dead == len(log) - len(spared)
 
 
 def test_a_queue_created_again_is_not_cleaned_by_what_the_old_one_held() -> None:
@@ -397,19 +409,39 @@ def test_an_engine_that_ended_is_shown_by_its_goodbye_alone() -> None:
 
 
 def test_hostile_documents_are_bounded() -> None:
-    evil = replace(presence("a"), queues=tuple(range(10**4)), standing=("x" * 10**5,) * 1000, started_at=float("inf"))
+    rows = (OrderRow(order_id="x" * 10**5, outcome=Outcome.DONE, text="x" * 10**5),) * 1000
+    evil = replace(presence("a"), queues=tuple(range(10**4)), rows=rows, started_at=float("inf"))
     evil = replace(evil, author=author("\x1b[2Jroot" + "x" * 10**5))
     seen = roster(posted(1, evil)).engines(START + 10)
     (engine,) = seen.engines
     assert "\x1b" not in engine.engine
     assert len(engine.engine) <= 80
-    assert (len(engine.queues), len(engine.standing), engine.started_at) == (100, 50, 0.0)
+    assert (len(engine.queues), engine.started_at) == (100, 0.0)
+    (answers,) = seen.answers.values()
+    assert len(answers) == 50
+    assert all(len(row.text) <= 160 and len(row.order_id) <= 80 for row in answers)
     many = roster(*(posted(n, presence(f"e{n}")) for n in range(1, MAX_ENGINES + 50)))
-    assert (len(many.engines(START + 10).engines), many.skipped) == (MAX_ENGINES, 49)
+    assert (len(many.engines(START + 10).engines), many.skipped, many.is_flooded(START + 600)) == (
+        MAX_ENGINES,
+        49,
+        True,
+    )
+
+
+def test_expected_engines_are_known_in_a_flood_and_no_claim_drives_them_out() -> None:
+    """ "Presences are claims … ranked (expected and long-known first)." """
+    read = Roster(primary="shop-ne", secondary="shop-we", expected=("web-1", "Web-2"))
+    for number in range(1, MAX_ENGINES + 1):
+        read.read(posted(number, presence(f"ghost-{number}")), START)
+    for number, name in enumerate(("web-1", "web-2"), MAX_ENGINES + 1):
+        assert read.read(posted(number, presence(name)), START)
+    assert not read.read(posted(9_999, presence("ghost-late")), START)
+    names = {one.engine for one in read.engines(START + 600).engines}
+    assert (len(names), {"web-1", "web-2", "ghost-1"} <= names, f"ghost-{MAX_ENGINES}" in names) == (500, True, False)
 
 
 def member(**options: object) -> FleetMember:
-    return FleetMember(Identity(author=author("me")), orders=CountedOrders(), **options)  # type: ignore[arg-type]
+    return fleet_member("me", **options)
 
 
 def test_busy_silences_every_duty_for_ten_seconds(approve: Approve) -> None:

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.core.fleet.fleet_documents import Author, Board, OrderAnswer, Outcome, Presence, board_path
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, OrderRow, Outcome, Presence, board_path
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
 from paired_servicebus.engine.fleet.board_codec import PostedBy
@@ -43,17 +43,10 @@ def presence(**changes: Any) -> Presence:
         "id": new_id(), "author": AUTHOR, "started_at": 100.5, "queues": (0, 1), "syphon": "idle", "paused_queues": (),
         "states": ((State.HEALTHY, 2), (State.FAILED_OVER, 1)),
         "not_well": (FleetEntityState(path="payments", state=State.FAILED_OVER, since=99.0),),
-        "takes": Takes.SIGNED, "signers": "SHA256:x", "standing": ("o1",), "newest_order": 7, "clock_offset": None,
+        "takes": Takes.SIGNED, "signers": "SHA256:x", "clock_offset": None, "newest_order": 7.5,
+        "rows": (OrderRow(order_id="o1", outcome=Outcome.DONE, text="payments is forced"),),
     }  # fmt: skip
     return Presence(**chosen | changes)
-
-
-def answer(**changes: Any) -> OrderAnswer:
-    chosen: dict[str, Any] = {
-        "id": new_id(), "author": AUTHOR, "order_id": "o1", "number": 7, "at": 101.0, "outcome": Outcome.DONE,
-        "text": "payments is forced",
-    }  # fmt: skip
-    return OrderAnswer(**chosen | changes)
 
 
 @dataclass

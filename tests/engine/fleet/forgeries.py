@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, FleetVerb, to_type
+from paired_servicebus.core.fleet.orders.order_rules import to_type
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.actions import ACTIONS, BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.targets import Scope
 from tests.engine.fleet.pens import Pen, field
 
@@ -39,8 +39,8 @@ OPERATORS: Final = "\n".join(
     ]
 )
 """One genuine operator, and lines whose keys have no right."""
-OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over is not EnginesPerOrder.NONE]
-NOT_OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over is EnginesPerOrder.NONE]
+OVER_FLEET: Final = list(FLEET_VERBS)
+NOT_OVER_FLEET: Final = [one.id for one in ACTIONS if one.id not in FLEET_VERBS]
 TARGETS: Final = {
     Scope.ENTITY: ("payments",), Scope.ALL: (), Scope.QUEUE: ("0",), Scope.UNUSED: ("primary/x-servicebus-transfer/2",),
     Scope.DEAD_LETTERS: ("0/1",),
@@ -49,15 +49,16 @@ TARGETS: Final = {
 
 def genuine(verb_id: str, now: float, **changes: Any) -> OrderText:
     """Return an order that counts in the engine web-1 now."""
-    verb: FleetVerb = FLEET_VERBS[verb_id]
+    verb = FLEET_VERBS.get(verb_id)
+    scope = BY_ID[verb_id].scope
+    lasts = 3600.0 if verb is not None and verb.stands else 72 * 3600.0
     chosen: dict[str, Any] = {
-        "id": "o1", "primary": "primary", "secondary": "secondary", "verb": verb_id, "scope": verb.scopes[0],
-        "targets": TARGETS[Scope(verb.scopes[0])], "engines": ("web-1",), "typed": "", "why": "drill",
-        "issued_at": now, "act_within": 300.0, "stands_for": 3600.0 if verb.stands else None, "on_top_of": 0,
-        "seen": (("web-1", "healthy"),),
+        "primary": "primary", "secondary": "secondary", "verb": verb_id, "scope": scope,
+        "targets": TARGETS[scope], "engines": ("web-1",), "typed": "", "reach": 1, "why": "drill",
+        "issued_at": now, "until": now + lasts, "seen": "ab",
     }  # fmt: skip
     text = OrderText(**chosen | changes)
-    return text if "typed" in changes else replace(text, typed=to_type(text, verb))
+    return text if "typed" in changes or verb is None else replace(text, typed=to_type(text, verb))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,6 @@ FORGERIES: Final = [
     *(
         Forgery(name=f"changed {name}", forge=other_order(**{name: value}), why=UNFIT)
         for name, value in {
-            "id": "o2",
             "verb": "other",
             "scope": "other",
             "targets": ("other",),
@@ -192,10 +192,9 @@ FORGERIES: Final = [
             "typed": "other",
             "why": "other",
             "issued_at": 1.0,
-            "act_within": 1.0,
-            "stands_for": 1.0,
-            "on_top_of": 7,
-            "seen": (),
+            "until": 1.0,
+            "reach": 7,
+            "seen": "other",
             "primary": "other",
             "secondary": "other",
         }.items()
@@ -235,10 +234,13 @@ FORGERIES: Final = [
     ),
     Forgery(name="long armor", forge=signature(lambda text: text + "\n" * 4096), why=f"{UNREADABLE}it is too long"),
     # genuine signatures at the wrong time or place
-    Forgery(name="old copy", forge=lambda text: honest(text, after=61.0), why="it was posted 61 s after it was issued"),
+    Forgery(name="early", forge=lambda text: honest(text, after=-61.0), why="it was issued 61 s after it was posted"),
     Forgery(
-        name="copy of the future", forge=lambda text: honest(text, after=-61.0), why="it was posted 61 s before it"
+        name="too long",
+        forge=lambda text: honest(replace(text, until=text.issued_at + 3e5)),
+        why="stands for 72 h at most",
     ),
+    Forgery(name="no end", forge=lambda text: honest(replace(text, until=1.0)), why="ends before it begins"),
     Forgery(
         name="other primary", forge=lambda text: honest(replace(text, primary="q")), why="it is for another pairing"
     ),

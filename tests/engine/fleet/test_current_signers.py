@@ -18,8 +18,8 @@ from tests.engine.fleet.pens import Pen
 
 ANN, BOB = Pen(1), Pen(2)
 TEXT = OrderText(
-    id="o1", primary="p", secondary="s", verb="force", scope="entity", targets=("orders",), engines=("web-1",),
-    typed="orders", why="", issued_at=5.0, act_within=300.0, stands_for=3600.0, on_top_of=0, seen=(),
+    primary="p", secondary="s", verb="force", scope="entity", targets=("orders",), engines=("web-1",),
+    typed="orders", reach=1, why="", issued_at=5.0, until=3605.0, seen="",
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class Site:
     def by(self, pen: Pen) -> str:
         """Whose order it is, or why nobody's."""
         signed = encode_order_text(TEXT)
-        found = self.signers.verify(Order(text=TEXT, signed=signed, signature=pen.sign(signed)), 10.0)
+        found = self.signers.verify(Order(text=TEXT, signed=signed, signature=pen.sign(signed)))
         return found.by if isinstance(found, Signer) else found.why
 
 
@@ -122,7 +122,7 @@ async def test_while_it_is_unusable_nobody_has_the_right_and_an_alarm_stands(
 async def test_a_verdict_by_an_unusable_file_is_unknown(site: Site) -> None:
     site.file.unlink()
     await site.signers.refresh()
-    found = site.signers.verify(Order(text=TEXT, signed=b"", signature=""), 10.0)
+    found = site.signers.verify(Order(text=TEXT, signed=b"", signature=""))
     assert isinstance(found, Unverified)
     assert found.is_unknown
 

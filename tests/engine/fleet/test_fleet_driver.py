@@ -1,25 +1,27 @@
-"""The driver of an engine's orders: what is taken from the board is posted again, and what stands is stored."""
+"""The driver of an engine's orders: what was seen is on disk before it acts, and what is taken is posted again."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, OrderText, Outcome, Posted, Signer
-from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, OrderEnded, TakeUp, Undo
+from paired_servicebus.core.fleet import fleet_member, pace
+from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, Outcome, Posted, Signer
+from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, OrderEnded, Undo
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.standing import Kept
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.engine.fleet import fleet_driver
 from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.engine.fleet.fleet_driver import FleetDriver
 from tests.core.fleet.fleet_world import author, snapshot
+from tests.core.fleet.made_orders import made_order
 
 WAIT = 60.0
 
@@ -58,22 +60,39 @@ class Engine:
 
     def __init__(self, board: MemoryBoard) -> None:
         self.warned: list[str] = []
-        self.acts: list[CarryOut | TakeUp | Undo] = []
-        self.kept: list[KeptOrders] = []
+        self.log: list[str] = []
+        """What was kept and done: the targets of the orders seen on disk, and the acts."""
         self.acted = asyncio.Event()
+        self.disk_is_full = False
         me = ThisEngine(name="web-1", primary="shop-ne", secondary="shop-we")
-        self.book = OrderBook(engine=me, verbs=FLEET_VERBS)
-        member = FleetMember(Identity(author=author("web-1"), signers="h"), orders=self.book)
+        self.book = EngineOrders(engine=me, verbs=FLEET_VERBS)
+        identity = Identity(author=author("web-1"), signers="h")
+        member = FleetMember(identity, orders=self.book, verbs=FLEET_VERBS)
         self.driver = FleetDriver(
             member, board, admin=Any, primary="shop-ne", warn=lambda _, text: self.warned.append(text),  # type: ignore[arg-type]
-            changed=lambda: None, clock=time.time, carry_out=self.carry_out, book=self.book, keep=self.kept.append,
+            changed=lambda: None, clock=time.time, carry_out=self.carry_out, keep=self.keep,
         )  # fmt: skip
 
-    async def carry_out(self, effect: CarryOut | TakeUp | Undo) -> OrderEnded:
-        self.acts.append(effect)
-        self.acted.set()
+    def keep(self, kept: Kept) -> None:
+        if self.disk_is_full:
+            raise OSError(28, "No space left on device")
+        self.log += [f"kept {len(kept.seen)}"] if kept.seen else []
+
+    async def carry_out(self, effect: CarryOut | Undo) -> OrderEnded:
         assert isinstance(effect, CarryOut)
+        self.log.append("acted")
+        self.acted.set()
         return OrderEnded(at=time.time(), order_id=effect.order.id, outcome=Outcome.DONE, text="done")
+
+    async def post(self) -> Order:
+        order = made_order(at=time.time(), primary="shop-ne")
+        await self.driver.post_order(order, Signer(by="operator-a", fingerprint="SHA256:x"))
+        return order
+
+    async def until(self, is_met: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT):
+            while not is_met():
+                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -82,7 +101,11 @@ def board() -> MemoryBoard:
 
 
 @pytest.fixture
-async def engine(board: MemoryBoard) -> AsyncIterator[Engine]:
+async def engine(board: MemoryBoard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    monkeypatch.setattr(fleet_member, "POST_AGAIN", 0.0)
+    monkeypatch.setattr(fleet_driver, "KEEP_AGAIN", 0.05)
+    for name in ("LOOK_WELL", "LOOK_NOT_WELL"):
+        monkeypatch.setattr(pace, name, 0.05)
     made = Engine(board)
     made.driver.start(snapshot("web-1", time.time()))
     assert await made.driver.take_up(WAIT) == ""
@@ -90,31 +113,29 @@ async def engine(board: MemoryBoard) -> AsyncIterator[Engine]:
     await made.driver.close("end")
 
 
-def order() -> Order:
-    text = OrderText(
-        id="o1", primary="shop-ne", secondary="shop-we", verb="force", scope="entity", targets=("payments",),
-        engines=("web-1",), typed="payments", why="", issued_at=time.time(), act_within=300.0, stands_for=3600.0,
-        on_top_of=0, seen=(),
-    )  # fmt: skip
-    return Order(text=replace(text), signed=encode_order_text(text), signature="s")
+async def test_an_order_that_somebody_took_is_posted_again_and_told(engine: Engine, board: MemoryBoard) -> None:
+    """ "The console that posted … posts the signed bytes again when they vanish." """
+    board.taken = 1
+    order = await engine.post()
+    await engine.until(lambda: any(post.document == order for post in board.posts[Board.ORDERS]))
+    assert engine.warned == [f"the order {order.id} was taken from the board: posted again"]
+    board.posts[Board.ORDERS] = [post for post in board.posts[Board.ORDERS] if post.document != order]
+    await engine.until(lambda: any(post.document == order for post in board.posts[Board.ORDERS]))
+    assert engine.log.count("acted") == 1
 
 
-@pytest.mark.parametrize("taken", [0, 1])
-async def test_an_order_that_somebody_took_is_posted_again_and_told(
-    engine: Engine, board: MemoryBoard, taken: int
-) -> None:
-    """A holder of Listen on orders can take orders away: the poster notices within one look, posts again, says so."""
-    board.taken = taken
-    await engine.driver.post_order(order())
-    async with asyncio.timeout(WAIT):
-        await engine.acted.wait()
-    assert engine.warned == ["the order o1 was taken from the board: it is posted again"] * taken
-    assert len(engine.acts) == 1
+async def test_what_was_seen_is_on_disk_before_it_acts(engine: Engine) -> None:
+    await engine.post()
+    await engine.until(engine.acted.is_set)
+    assert engine.log[:2] == ["kept 1", "acted"]
 
 
-async def test_what_stands_is_stored_also_by_an_engine_that_ends(engine: Engine) -> None:
-    await engine.driver.post_order(order())
-    async with asyncio.timeout(WAIT):
-        await engine.acted.wait()
-    await engine.driver.close("end")
-    assert [one.order_id for one in engine.kept[-1].standing] == ["o1"]
+async def test_without_a_disk_no_order_is_obeyed_and_the_engine_says_so(engine: Engine) -> None:
+    engine.disk_is_full = True
+    await engine.post()
+    await engine.until(lambda: bool(engine.warned))
+    assert "no order of the fleet is carried out: what was seen cannot be kept" in engine.warned[0]
+    assert not engine.acted.is_set()
+    engine.disk_is_full = False
+    await engine.until(engine.acted.is_set)
+    assert engine.log[:2] == ["kept 1", "acted"]

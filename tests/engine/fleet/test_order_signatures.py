@@ -7,8 +7,6 @@ import base64
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import ConfigurationError, UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Posted, Signer, Unverified
-from paired_servicebus.core.fleet.orders.order_rules import Counts, ReadOrder, Rule, ThisEngine, judge_board, verdict
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.fleet.fleet_documents import Signer, Unverified
 from paired_servicebus.engine.fleet.order_signatures import (
     NAMESPACE,
     Signers,
@@ -144,73 +139,6 @@ def test_the_options_of_a_line(options: str, why: str) -> None:
     found = verify(SIGNED, VECTOR, signers(f"a {options} {KEY}"), at=T0)
     assert isinstance(found, Unverified) == bool(why)
     assert isinstance(found, Signer) or found.why.endswith(why)
-
-
-# -- the matrix of forgeries ------------------------------------------------------------------------------------------
-
-TEXT = OrderText(
-    id="o1", primary="p", secondary="s", verb="force", scope="entity", targets=("orders",), engines=("web-1",),
-    typed="orders", why="", issued_at=T0, act_within=300.0, stands_for=3600.0, on_top_of=0, seen=(),
-)  # fmt: skip
-VERBS = {
-    "force": TEXT,
-    "release": replace(TEXT, verb="release", stands_for=None),
-    "pause-syphon": replace(TEXT, verb="pause-syphon", scope="all", targets=()),
-    "redrive": replace(TEXT, verb="redrive", scope="queue", targets=("0",), typed="0", stands_for=None),
-}
-Forge = Callable[[OrderText], tuple[bytes, str, float, Signers]]
-
-
-def honest(text: OrderText, pen: Pen = PEN, **more: str) -> tuple[bytes, str, float, Signers]:
-    signed = encode_order_text(text)
-    return signed, pen.sign(signed, **more), T0 + 1, SIGNERS
-
-
-def changed_byte(text: OrderText) -> tuple[bytes, str, float, Signers]:
-    signed, signature, at, lines = honest(text)
-    return signed.replace(b'"on_top_of":0', b'"on_top_of":9'), signature, at, lines
-
-
-def over_long(_text: OrderText) -> tuple[bytes, str, float, Signers]:
-    signed = b'{"v":1,"why":"' + b"x" * 40 * 1024 + b'"}'
-    return signed, PEN.sign(signed), T0, SIGNERS
-
-
-FORGERIES: dict[str, tuple[Forge, Rule, str]] = {
-    "unsigned": (lambda text: (encode_order_text(text), "", T0, SIGNERS), Rule.SIGNATURE, "it is not signed"),
-    "foreign key": (lambda text: honest(text, FOREIGN), Rule.SIGNATURE, "is not in the file of operators"),
-    "changed byte": (changed_byte, Rule.SIGNATURE, "its signature does not fit its bytes"),
-    "old copy": (lambda text: (*honest(text)[:2], T0 + 61, SIGNERS), Rule.FRESH, "after it was issued"),
-    "other pairing": (lambda text: honest(replace(text, primary="q")), Rule.FORM, "it is for another pairing"),
-    "over long": (over_long, Rule.FORM, "bytes; 40,960 are allowed"),
-    "wrong namespace": (lambda text: honest(text, namespace="git"), Rule.SIGNATURE, "its signature is for 'git'"),
-    "expired signer": (
-        lambda text: (*honest(text)[:3], signers(f'operator-a valid-before="20200101Z" {PEN.line}')),
-        Rule.SIGNATURE,
-        "is no longer valid",
-    ),
-}
-
-
-def judged(signed: bytes, signature: str, at: float, lines: Signers) -> object:
-    post = Posted(number=1, enqueued_at=at, ends_at=at, document=Order(text=TEXT, signed=signed, signature=signature))
-    read = ReadOrder(post=post, signer=verify(signed, signature, lines, at=at))
-    engine = ThisEngine(name="web-1", primary="p", secondary="s")
-    return verdict(judge_board(read, engine=engine, verbs=FLEET_VERBS, earlier=()), engine=engine, at=at)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_honest_order_counts(verb: str) -> None:
-    assert isinstance(judged(*honest(VERBS[verb])), Counts)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("name", FORGERIES)
-def test_no_forgery_counts_and_each_says_why(name: str, verb: str) -> None:
-    forge, rule, why = FORGERIES[name]
-    found = judged(*forge(VERBS[verb]))
-    assert not isinstance(found, Counts)
-    assert (found.rule, why in found.text) == (rule, True), found  # type: ignore[attr-defined]
 
 
 # -- hostile input ----------------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from textual.widgets import Input
 from paired_servicebus import Fleet
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path
+from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path, order_id
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -32,7 +33,6 @@ from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
 from paired_servicebus.ui.screens.question_dialogs import ReachDialog
 from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox
-from tests.engine.fleet.conftest import new_id
 from tests.engine.fleet.pens import Pen
 from tests.engine.fleet.test_engines_meet import WAIT, Hosts, reporting, shown
 
@@ -66,11 +66,13 @@ def draft(view: FleetView, action: str, **more: Any) -> OrderText:
     return made.confirm(made.to_type)
 
 
-def drafted(view: FleetView, action: str, *, engines: tuple[str, ...] | None = None, **more: Any) -> OrderDraft:
-    chosen = {"scope": "entity", "targets": ("payments",), "why": "drill", "stands_for": None} | more
+def drafted(
+    view: FleetView, action: str, *, engines: tuple[str, ...] | None = None, scope: str = "entity",
+    targets: tuple[str, ...] = ("payments",),
+) -> OrderDraft:  # fmt: skip
     return draft_order(
-        view, FLEET_VERBS[action], order_id=new_id(), primary="primary", secondary=SECONDARY[0], engines=engines,
-        now=time.time(), **chosen,
+        view, FLEET_VERBS, Command(action_id=action, scope=scope, targets=targets, why="drill"), primary="primary",
+        secondary=SECONDARY[0], engines=engines, stands_for=None, now=time.time(),
     )  # fmt: skip
 
 
@@ -79,15 +81,12 @@ SECONDARY = ["secondary"]
 
 async def post(console: ControlClient, text: OrderText, pen: Pen = PEN) -> str:
     signed = encode_order_text(text)
-    done = await console.post_order(
-        text.verb, targets=text.targets, scope=text.scope, by="ada", why=text.why, signed=signed.decode(),
-        signature=pen.sign(signed),
-    )  # fmt: skip
+    done = await console.post_order(signed=signed, signature=pen.sign(signed), by="ada")
     return done.text
 
 
 def order_of(view: FleetView, text: OrderText) -> FleetOrder | None:
-    return next((one for one in view.orders if one.id == text.id), None)
+    return next((one for one in view.orders if one.id == order_id(encode_order_text(text))), None)
 
 
 async def answered(console: ControlClient, text: OrderText, condition: Callable[[FleetOrder], Any]) -> FleetOrder:
@@ -202,7 +201,7 @@ async def test_an_engine_whose_board_is_not_reached_keeps_what_it_stored_and_say
     assert state(again) is State.FORCED
     console = await hosts.watch("web-2")
     warned = await event(console, lambda one: "the orders of the fleet are not read" in getattr(one, "text", ""))
-    assert "stored ones stand until their end" in warned.text
+    assert "those that held before stand until their end" in warned.text
 
 
 async def test_a_local_release_differs_and_the_audit_has_the_signer(pair: Pair) -> None:
@@ -214,7 +213,7 @@ async def test_a_local_release_differs_and_the_audit_has_the_signer(pair: Pair) 
     assert re.fullmatch(r"operator-a \(SHA256:[^)]+\)", forced.by)
     await answered(console, force, lambda one: one.done == ("web-2",))
     await console.order("release", targets=("payments",), by="ada", typed="payments")
-    await shown(console, lambda fleet: not fleet.engines[0].standing)
+    await shown(console, lambda fleet: fleet.engines[0].differs)
     assert state(pay) is not State.FORCED
 
 
@@ -242,7 +241,7 @@ async def test_a_removed_operator_loses_the_right_and_what_stands_by_it_without_
     with pytest.raises(CommandRefusedError, match="is not in the file of operators"):
         await post(console, draft(view, "pause-syphon", scope="all", targets=()))
     order = await answered(console, force, lambda one: len(one.refused) == 2)
-    assert "is not in the file of operators" in order.void
+    assert order.refused[0][1] == "its signer lost the right to order"
     await shown(console, lambda fleet: State.FORCED not in (state(shop), state(pay)))
 
 

@@ -18,7 +18,7 @@ from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
 
-from .conftest import ORDERS, REPORTS, World, answer, new_id, presence
+from .conftest import ORDERS, REPORTS, World, new_id, presence
 from .forgeries import PEN, genuine
 
 PATHS: Final = {Board.ORDERS: ORDERS, Board.REPORTS: REPORTS}
@@ -48,7 +48,7 @@ PLACES: Final = ("namespace", "queues")
 
 
 def order() -> Order:
-    text = genuine("force", time.time(), id=new_id())
+    text = genuine("force", time.time(), why=new_id())
     signed = encode_order_text(text)
     return Order(text=text, signed=signed, signature=PEN.sign(signed))
 
@@ -63,7 +63,6 @@ VERBS: Final[dict[str, tuple[Board, str, Right, Act]]] = {
     ),
     "post an order": (Board.ORDERS, "writing", Right.SEND, lambda board: board.write(order(), 60.0)),
     "post a presence": (Board.REPORTS, "writing", Right.SEND, lambda board: board.write(presence(), 60.0)),
-    "answer": (Board.REPORTS, "writing", Right.SEND, lambda board: board.write(answer(), 60.0)),
     "clean orders": (
         Board.ORDERS, "cleaning", Right.LISTEN, lambda board: board.clean(Clean(board=Board.ORDERS, before=1.0))
     ),

@@ -5,19 +5,30 @@ Each must be caught within `WITHIN` seeds; the rules as shipped must pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.board.board_reader import BoardReader, LookResult
-from paired_servicebus.core.fleet.fleet_documents import Outcome, Signer, Subject
+from paired_servicebus.core.fleet.board.board_reader import BoardReader, CountingPosts, LookResult
+from paired_servicebus.core.fleet.fleet_documents import (
+    Order,
+    OrderRow,
+    Outcome,
+    Posted,
+    Signer,
+    StandingFleetOrder,
+    Subject,
+    VerifiedOrder,
+)
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
-from paired_servicebus.core.fleet.orders import order_answers, order_book, order_rules
-from paired_servicebus.core.fleet.orders.order_answers import Tally
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
-from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, Counts, ReadOrder, Rule
+from paired_servicebus.core.fleet.orders import engine_orders, order_answers, order_draft, order_rules, register
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
+from paired_servicebus.core.fleet.orders.order_rules import Rule
+from paired_servicebus.core.fleet.orders.register import Register, SeenOrder
+from paired_servicebus.core.fleet.orders.standing import Kept
 from tests.simulation.planted_bugs.bug import Patch
 
 WITHIN: Final = 200
@@ -44,85 +55,170 @@ class FleetBug:
             yield
 
 
-shipped_decide: Final = OrderBook._decide
-shipped_judge: Final = order_book.OrderLog.judge
-shipped_tally: Final = order_answers.tally
-shipped_verdict: Final = order_rules.verdict
-shipped_order_end: Final = order_rules.order_end
+shipped_newest: Final = Register.newest
+shipped_kept: Final[Callable[[EngineOrders], Kept]] = EngineOrders.kept.fget  # type: ignore[attr-defined]
+shipped_standing: Final = EngineOrders._standing
+shipped_outcome: Final = EngineOrders.note_outcome
+shipped_read_orders: Final = EngineOrders.read_orders
+shipped_view: Final = order_answers._view
+shipped_answers: Final = EngineOrders._answers
 shipped_bounded: Final = pace._bounded
+shipped_issue: Final = order_draft._issue
+shipped_board_unread: Final = EngineOrders.board_unread
+shipped_see: Final = EngineOrders.see
 
 
 def _without(rule: Rule) -> tuple[Any, ...]:
-    return tuple(row for row in order_rules.BOARD_RULES if row[0] is not rule)
+    return tuple(row for row in order_rules.RULES if row[0] is not rule)
 
 
-def anyone_signs(self: order_book.OrderLog, read: ReadOrder) -> BoardOrder:
-    return shipped_judge(self, replace(read, signer=Signer(by="anyone", fingerprint="")))
+def anyone_signs(self: EngineOrders, post: Posted, order: Order) -> None:
+    self.see(VerifiedOrder(order=order, signer=Signer(by="anyone", fingerprint="")), post.enqueued_at)
 
 
-def one_shots_never_end(order: BoardOrder, **now: Any) -> Any:
-    found = shipped_verdict(order, **{**now, "at": order.enqueued_at})
-    return replace(found, acts=True) if isinstance(found, Counts) else found
+def no_release_is_newest(self: Register, engine: str) -> dict[Subject, SeenOrder]:
+    return {key: one for key, one in shipped_newest(self, engine).items() if self.verb(one).stands}
 
 
-def ends_early(*given: Any) -> float:
-    return shipped_order_end(*given) - 45.0
+def takes_no_release_in(self: EngineOrders, one: VerifiedOrder, first_at: float) -> Any:
+    return (
+        None if one.order.text.verb in ("release", "read-write", "resume-syphon") else shipped_see(self, one, first_at)
+    )
+
+
+def _keeps(**changes: Any) -> property:
+    def kept(self: EngineOrders) -> Kept:
+        return replace(shipped_kept(self), **changes)
+
+    return property(kept)
+
+
+def keeps_no_release(self: EngineOrders) -> Kept:
+    kept = shipped_kept(self)
+    return replace(kept, seen=tuple(one for one in kept.seen if '"verb":"re' not in one.order.signed))
+
+
+def informed_by_orders_alone(self: EngineOrders) -> None:
+    if self._is_new and self._orders_end:
+        self._is_new = False
+        self._changed()
+
+
+def reads_no_carried_order(self: EngineOrders, posts: Any, now: float, *, is_whole: bool) -> None:
+    del posts, now
+    self._reports_end |= is_whole
+    self._note_informed()
+
+
+def every_page_is_the_last(self: EngineOrders, posts: Iterable[Posted], *, is_whole: bool) -> None:
+    del is_whole
+    shipped_read_orders(self, posts, is_whole=True)
+
+
+def takes_up_all(kept: Kept, *, engine: str, verbs: Any, at: float) -> tuple[StandingFleetOrder, ...]:
+    del engine, verbs
+    return tuple(one for one in kept.applied if one.until > at)
+
+
+def takes_up_what_is_over(kept: Kept, **_: Any) -> tuple[StandingFleetOrder, ...]:
+    return kept.applied
+
+
+def ignores_local_operators(self: EngineOrders, subjects: tuple[Subject, ...], how: str, at: float) -> None:
+    del self, subjects, how, at
+
+
+def local_operators_are_overtaken(self: EngineOrders, subject: Subject, one: SeenOrder, at: float) -> str:
+    del self, subject
+    return "its time is over" if one.text.until <= at else "" if one.counts else "no right"
+
+
+def over_orders_begin(self: EngineOrders, subject: Subject, one: SeenOrder, at: float) -> str:
+    del self, subject, one, at
+    return ""
+
+
+def no_end(self: EngineOrders, at: float) -> list[FleetEffect]:
+    del self, at
+    return []
+
+
+def ends_early(self: EngineOrders, one: SeenOrder, subject: Subject) -> StandingFleetOrder:
+    found = shipped_standing(self, one, subject)
+    return replace(found, until=found.until - 45.0)
+
+
+def ends_late(self: EngineOrders, one: SeenOrder, subject: Subject) -> StandingFleetOrder:
+    found = shipped_standing(self, one, subject)
+    return replace(found, until=found.until + 400.0)
+
+
+def refused_holds(self: EngineOrders, order_id: str, outcome: Outcome, text: str, not_held: tuple[str, ...]) -> None:
+    del not_held
+    shipped_outcome(self, order_id, Outcome.DONE if outcome is Outcome.REFUSED else outcome, text, ())
+
+
+def reset_forgets(self: EngineOrders) -> None:
+    shipped_board_unread(self)
+    self._register = Register(self._verbs)
+
+
+def holds_nothing(self: EngineOrders, subject: Subject, one: SeenOrder) -> None:
+    del self, subject, one
+
+
+def never_finds_another_queue(self: BoardReader, event: BoardRead, asked_at: float) -> LookResult:
+    del event
+    self._search, self._sure = "", asked_at
+    return LookResult()
+
+
+def silent_is_done(*given: Any) -> Any:
+    found = shipped_view(*given)
+    return replace(found, done=(*found.done, *(name for name, _ in found.silent)), silent=())
+
+
+def silent_is_left_out(*given: Any) -> Any:
+    return replace(shipped_view(*given), silent=(), unnamed=0)
+
+
+def always_done(self: EngineOrders) -> tuple[OrderRow, ...]:
+    return tuple(replace(row, outcome=Outcome.DONE) for row in shipped_answers(self))
+
+
+def answers_nothing(self: EngineOrders) -> tuple[OrderRow, ...]:
+    del self
+    return ()
+
+
+def no_flush(self: BoardReader, at: float) -> None:
+    del self, at
+
+
+def no_credits(self: BoardReader, messages: int, at: float) -> None:
+    del self, messages, at
+
+
+def all_is_old(self: CountingPosts, now: float, wanted: frozenset[str]) -> float:
+    del self, now, wanted
+    return inf
 
 
 def few_bounds(seconds: float, least: float) -> float:
     return shipped_bounded(seconds, least / 8)
 
 
-def stores_nothing(self: OrderBook) -> KeptOrders:
-    return KeptOrders()
+def keeps_the_right(self: Register, verdicts: Any) -> bool:
+    del self, verdicts
+    return False
 
 
-def forgets_local_releases(self: OrderBook) -> KeptOrders:
-    return KeptOrders(standing=tuple(self._applied.values()))
+def issued_in_the_past(*given: Any) -> float:
+    return shipped_issue(*given) - 150.0
 
 
-def ignores_local_operators(self: OrderBook, subjects: tuple[Subject, ...], how: str = "") -> None:
-    del self, subjects, how
-
-
-def reset_forgets(self: OrderBook) -> None:
-    self._carried.clear()
-    self._pending.clear()
-    self._log.clear()
-
-
-def acts_before_start(self: OrderBook, order: BoardOrder) -> bool:
-    del self, order
-    return True
-
-
-def never_finds_another_queue(self: BoardReader, event: BoardRead, asked_at: float) -> LookResult:
-    del event
-    self._is_check, self._sure = False, asked_at
-    return LookResult()
-
-
-def silent_is_done(*given: Any) -> Tally:
-    found = shipped_tally(*given)
-    return replace(found, done=(*found.done, *(name for name, _ in found.silent)), silent=())
-
-
-def any_boot_answers(text: Any, number: int, expected: Any, answers: Any) -> Tally:
-    boots = {one.name.casefold(): one.boot for one in expected.engines}
-    renamed = [
-        replace(one, author=replace(one.author, boot=boots.get(one.author.engine.casefold(), one.author.boot)))
-        for one in answers
-    ]
-    return shipped_tally(text, number, expected, renamed)
-
-
-def refused_holds(self: OrderBook, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
-    del self, order_id, outcome, not_held
-
-
-def no_end(self: OrderBook, ended: Any, *others: Any) -> list[FleetEffect]:
-    del self, ended, others
-    return []
+def _age(key: Any) -> property:
+    return property(lambda self: (key(self), self.order.id))
 
 
 def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> FleetBug:
@@ -130,23 +226,47 @@ def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> Flee
 
 
 FLEET_BUGS: Final = (
-    _bug("an order of any key counts", order_book.OrderLog, "judge", anyone_signs),
-    _bug("a copy that was posted later counts", order_rules, "BOARD_RULES", _without(Rule.FRESH), rare=9),
-    _bug("an id that is on the board already counts", order_rules, "BOARD_RULES", _without(Rule.FIRST)),
-    _bug("an order on top of an older state counts", order_rules, "BOARD_RULES", _without(Rule.OVERTAKEN), rare=5),
-    _bug("an order of another pairing counts", order_rules, "BOARD_RULES", _without(Rule.FORM)),
-    _bug("an order that is late is done", order_rules, "verdict", one_shots_never_end, rare=13),
+    _bug("an order of any key counts", EngineOrders, "_read", anyone_signs),
+    _bug("an order of another pairing counts", order_rules, "RULES", _without(Rule.FORM)),
+    _bug("an order from the future counts", order_rules, "RULES", _without(Rule.FUTURE)),
+    _bug("an order stands for as long as it says", order_rules, "_wrong_end", lambda *_: ""),
     _bug("an order is for every engine", order_rules, "is_meant", lambda *_: True),
-    _bug("what was ordered before a boot is done again", OrderBook, "_is_new", acts_before_start, rare=4),
-    _bug("what stands is not stored", OrderBook, "kept", property(stores_nothing), rare=14),
-    _bug("a boot takes up what was released before it", OrderBook, "kept", property(forgets_local_releases), rare=11),
-    _bug("a local order does not end an order of the fleet", OrderBook, "note_local", ignores_local_operators, rare=54),
-    _bug("a deleted board ends what stands", OrderBook, "reset", reset_forgets),
-    _bug("a board that was created again is not found", BoardReader, "_checked", never_finds_another_queue, rare=21),
-    _bug("an ended order is not undone", OrderBook, "_end", no_end),
-    _bug("a refused order counts as held", OrderBook, "note_outcome", refused_holds, rare=11),
-    _bug("an order ends early", order_rules, "order_end", ends_early),
-    _bug("a silent engine has done it", order_answers, "tally", silent_is_done),
-    _bug("an answer counts for every boot", order_answers, "tally", any_boot_answers, rare=20),
+    _bug("the oldest order wins", SeenOrder, "age_key", _age(lambda one: -one.text.issued_at)),
+    _bug("the order that was read last wins", SeenOrder, "age_key", _age(lambda one: one.first_at)),
+    _bug("an order to one engine replaces those to all", register, "_uncovered", lambda seen: tuple(seen)[:1]),
+    _bug("a release replaces nothing", Register, "newest", no_release_is_newest),
+    _bug("a release is not kept in memory", EngineOrders, "see", takes_no_release_in),
+    _bug("what can still be replaced is forgotten", register, "ORDER_SECONDS", 60.0),
+    _bug("what was seen is not kept", EngineOrders, "kept", _keeps(seen=())),
+    _bug("releases are not kept", EngineOrders, "kept", property(keeps_no_release)),
+    _bug("what is in force is not kept", EngineOrders, "kept", _keeps(applied=())),
+    _bug("every boot is informed", EngineOrders, "kept", _keeps(is_informed=True)),
+    _bug("an order acts before the disk has it", EngineOrders, "_acts_on", lambda *_: True),
+    _bug("an order acts before the end of the board", EngineOrders, "is_informed", property(lambda _: True)),
+    _bug("every page is the last", EngineOrders, "read_orders", every_page_is_the_last),
+    _bug("a new engine reads the orders alone", EngineOrders, "_note_informed", informed_by_orders_alone),
+    _bug("presences carry no order", Register, "carried", lambda _: ()),
+    _bug("carried orders are not read", EngineOrders, "read_reports", reads_no_carried_order),
+    _bug("a boot takes up what was replaced", engine_orders, "to_take_up", takes_up_all),
+    _bug("a boot takes up what is over", engine_orders, "to_take_up", takes_up_what_is_over),
+    _bug("a local order does not end an order of the fleet", EngineOrders, "note_local", ignores_local_operators),
+    _bug("an older order overtakes a local one", EngineOrders, "_why_not", local_operators_are_overtaken),
+    _bug("an order that is over begins", EngineOrders, "_why_not", over_orders_begin),
+    _bug("an ended order is not undone", EngineOrders, "_ends", no_end),
+    _bug("an order ends early", EngineOrders, "_standing", ends_early),
+    _bug("an order ends late", EngineOrders, "_standing", ends_late),
+    _bug("a refused order counts as held", EngineOrders, "note_outcome", refused_holds),
+    _bug("a board that is made anew is a new fleet", EngineOrders, "board_unread", reset_forgets),
+    _bug("what is done is not noted", EngineOrders, "_hold", holds_nothing),
+    _bug("a board that was created again is not found", BoardReader, "_checked", never_finds_another_queue),
+    _bug("a silent engine has done it", order_answers, "_view", silent_is_done),
+    _bug("a silent engine is left out", order_answers, "_view", silent_is_left_out),
+    _bug("a refusal is shown as done", EngineOrders, "_answers", always_done),
+    _bug("no order is answered", EngineOrders, "_answers", answers_nothing),
+    _bug("a flooded board is not flushed", BoardReader, "flushing", no_flush),
+    _bug("a board is read without a bound", BoardReader, "_spend", no_credits),
+    _bug("a cleaning deletes what counts", CountingPosts, "oldest", all_is_old),
     _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds, rare=6),
+    _bug("a signer keeps the right that he lost", Register, "judge_again", keeps_the_right),
+    _bug("an order is issued before those that it shall replace", order_draft, "_issue", issued_in_the_past),
 )

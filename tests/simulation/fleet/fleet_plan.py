@@ -38,8 +38,6 @@ class EngineKind(Enum):
     """This version, with a signers file that lacks the last key."""
     FEWER_VERBS = auto()
     """The version before: it does not know every verb."""
-    NO_ORDERS = auto()
-    """The version before: it skips orders."""
 
 
 class FleetCondition(Enum):
@@ -80,12 +78,32 @@ class FleetFault(NamedTuple):
 
 
 class EngineCrash(NamedTuple):
-    """An engine ends at `at`, without a goodbye unless `clean`; the next boot begins at `back`."""
+    """An engine ends at `at`, without a goodbye unless `clean`; the next boot begins at `back`.
+
+    loses_disk: the next boot is a new pod, which has nothing of the one before.
+    """
 
     at: float
     back: float
     engine: int
     clean: bool
+    loses_disk: bool
+
+
+class DiskFailure(NamedTuple):
+    """The disk of an engine accepts nothing between two times."""
+
+    at: float
+    ends: float
+    engine: int
+
+
+class SignersChange(NamedTuple):
+    """The file of operators of an engine loses the last key, or has all again."""
+
+    at: float
+    engine: int
+    is_whole: bool
 
 
 class LocalAct(NamedTuple):
@@ -139,6 +157,8 @@ class FleetPlan(NamedTuple):
     local_acts: tuple[LocalAct, ...]
     mischief: tuple[Mischief, ...]
     changes: tuple[StateChange, ...]
+    disk_failures: tuple[DiskFailure, ...]
+    signers_changes: tuple[SignersChange, ...]
     clock_sets: tuple[tuple[float, int], ...]
     """Times at which an engine's clock is set right."""
     remakes: tuple[tuple[float, str], ...]
@@ -161,13 +181,14 @@ class FleetPlan(NamedTuple):
 
 
 MISCHIEF: Final = (
-    "copy", "copy now", "copy now", "copy now", "change", "unsigned", "foreign", "claims an id", "other pairing",
-    "newer", "no end", "answer", "answer", "watch", "flood", "take", "goodbye", "broken",
+    "copy", "copy", "change", "change", "unsigned", "foreign", "other pairing", "newer", "no end", "long end", "future",
+    "row", "row", "presence", "carried", "watch", "flood", "flood", "deluge", "take", "take", "take", "take newest",
+    "take presence", "take all", "goodbye", "broken",
 )  # fmt: skip
 VERBS: Final[tuple[tuple[str, str], ...]] = (
     ("force", "entity"), ("force", "entity"), ("pin", "entity"), ("release", "entity"), ("release", "entity"),
     ("pause-syphon", "all"), ("pause-syphon", "queue"), ("resume-syphon", "all"), ("resume-syphon", "queue"),
-    ("read-only", "all"), ("read-write", "all"), ("redrive", "queue"), ("redrive", "queue"),
+    ("read-only", "all"), ("read-write", "all"),
 )  # fmt: skip
 STANDING: Final = frozenset({"force", "pin", "pause-syphon", "read-only"})
 
@@ -197,6 +218,8 @@ def draw_fleet_plan(random: Random) -> FleetPlan:
         local_acts=tuple(_local(random, count, heals_at) for _ in range(random.randint(0, 3))),
         mischief=tuple(_mischief(random, heals_at) for _ in range(random.randint(0, 8))),
         changes=tuple(_change(random, count, heals_at) for _ in range(random.randint(0, 3))),
+        disk_failures=tuple(_disk_failure(random, count, heals_at) for _ in range(random.choice((0, 0, 1)))),
+        signers_changes=_signers_changes(random, count, heals_at) if random.random() < 0.2 else (),
         clock_sets=tuple((random.uniform(0, heals_at), random.randrange(count)) for _ in range(random.randint(0, 1))),
         remakes=remakes,
         expiry=random.choice(("lazy", "lazy", "prompt")),
@@ -217,7 +240,7 @@ def _engine(random: Random, place: int) -> PlannedEngine:
 def _orders(random: Random, count: int, consoles: int, heals_at: float) -> list[PlannedOrder]:
     """Draw an order, and sometimes a rival of another console about the same subject."""
     verb, scope = random.choice(VERBS)
-    rivals = [one for one, where in VERBS if where == scope and one != "redrive"]
+    rivals = [one for one, where in VERBS if where == scope]
     at = random.uniform(20.0, heals_at)
     targets: tuple[str, ...] = ()
     if scope == "entity":
@@ -225,16 +248,14 @@ def _orders(random: Random, count: int, consoles: int, heals_at: float) -> list[
     elif scope == "queue":
         targets = (str(random.randrange(3)),)
     engines: tuple[int, ...] | None = None
-    if verb == "redrive":
-        engines = (random.randrange(count),)
-    elif random.random() < 0.4:
+    if random.random() < 0.4:
         engines = tuple(sorted(random.sample(range(count), random.randint(1, min(count, 3)))))
     stands_for = random.choice((15.0, 60.0, 150.0, 300.0, 1200.0)) if verb in STANDING else None
     console = random.randrange(consoles)
     first = PlannedOrder(at, console, verb, scope, targets, engines, stands_for, random.random() < 0.3)
     if random.random() > 0.3:
         return [first]
-    rival = random.choice(rivals) if verb != "redrive" else verb
+    rival = random.choice(rivals)
     later = at + random.choice((random.uniform(0.0, 4.0), random.uniform(4.0, 120.0)))
     stands_for = random.choice((15.0, 60.0, 300.0, 900.0)) if rival in STANDING else None
     second = first._replace(at=later, console=(console + 1) % consoles, verb=rival, stands_for=stands_for, haste=True)
@@ -263,8 +284,8 @@ def _fault(random: Random, count: int, heals_at: float) -> FleetFault:
 
 
 def _cut_off(random: Random, orders: list[PlannedOrder], consoles: tuple[int, ...], count: int) -> FleetFault:
-    """Cut an engine off while an order is given to it, for longer than an order that is done once may be late."""
-    order = next((one for one in orders if one.stands_for is None), orders[0])
+    """Cut an engine off while an order is given to it, for some looks."""
+    order = random.choice(orders)
     meant = [one for one in order.engines or range(count) if one != consoles[order.console]]
     engine = random.choice(meant or [count - 1])
     return FleetFault(order.at, order.at + random.uniform(330.0, 420.0), (engine,), FleetCondition.UNREACHABLE, 1.0)
@@ -273,7 +294,19 @@ def _cut_off(random: Random, orders: list[PlannedOrder], consoles: tuple[int, ..
 def _crash(random: Random, count: int, heals_at: float) -> EngineCrash:
     at = random.uniform(0.0, heals_at)
     back = min(at + random.choice((random.uniform(1, 30), random.uniform(30, 400))), heals_at)
-    return EngineCrash(at, max(back, at + 0.5), random.randrange(count), random.random() < 0.3)
+    return EngineCrash(at, max(back, at + 0.5), random.randrange(count), random.random() < 0.3, random.random() < 0.3)
+
+
+def _disk_failure(random: Random, count: int, heals_at: float) -> DiskFailure:
+    at = random.uniform(0.0, heals_at)
+    return DiskFailure(at, min(at + random.uniform(20.0, 200.0), heals_at), random.randrange(count))
+
+
+def _signers_changes(random: Random, count: int, heals_at: float) -> tuple[SignersChange, ...]:
+    """Draw a file that loses the key of the second console, and sometimes has it again."""
+    at, engine = random.uniform(30.0, heals_at), random.randrange(count)
+    back = SignersChange(min(at + random.uniform(5.0, 120.0), heals_at), engine, True)
+    return (SignersChange(at, engine, False), back)
 
 
 def _local(random: Random, count: int, heals_at: float) -> LocalAct:

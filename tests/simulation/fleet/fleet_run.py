@@ -11,13 +11,13 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,
     Order,
-    OrderAnswer,
+    OrderRow,
     OrderText,
     Subject,
     Watch,
     kind_of,
 )
-from paired_servicebus.core.fleet.fleet_events import CarryOut, TakeUp, Undo
+from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, Undo
 from paired_servicebus.simulation.virtual_clock import VirtualClock
 from tests.simulation.fleet.fleet_plan import FleetCondition, FleetPlan
 from tests.simulation.fleet.sim_board import STALE_SECONDS, Network, SimBoard, SimPost
@@ -25,9 +25,7 @@ from tests.simulation.fleet.sim_guard import Done, Held
 
 BEGAN: Final = 1_800_000_000.0
 WATCH_SECONDS: Final = 120.0
-COPY_SECONDS: Final = 3600.0
-"""Time to live of the enemy's copies."""
-Act = CarryOut | TakeUp | Undo
+Act = CarryOut | Undo
 
 
 class EngineObserver(Protocol):
@@ -45,10 +43,10 @@ class EngineObserver(Protocol):
     def acted_locally(self, engine: Any, subject: Subject) -> None:
         """Note a local operator's order."""
 
-    def answered(self, engine: Any, answer: OrderAnswer) -> None:
-        """Check an answer."""
+    def answered(self, engine: Any, rows: tuple[OrderRow, ...]) -> None:
+        """Check the answers in a presence."""
 
-    def cleaned(self, engine: Any, gone: list[SimPost]) -> None:
+    def cleaned(self, engine: Any, wanted: Clean, gone: list[SimPost]) -> None:
         """Check a cleaning."""
 
 
@@ -82,8 +80,8 @@ class FleetRun:
         self.genuine: list[Order] = []
         self.last_ids: list[str] = []
         """Orders of the sound fleet."""
-        self.copies: list[float] = []
-        """Seconds after which the enemy posts the next orders again."""
+        self.given: dict[str, tuple[float, float]] = {}
+        """When an order was given, and by how much its author may err about the namespace's time."""
         self.watched_seconds = 0.0
         self._watched_until = BEGAN
         self._ids = 0
@@ -91,6 +89,9 @@ class FleetRun:
         self.clock_margin = 3.0 + (STALE_SECONDS if self.has_stale else 0.0)
         self.forged: set[tuple[str, str]] = set()
         """Order ids and names for which the enemy posted an answer."""
+        self.deluges = 0
+        self.has_claims = False
+        """Whether the enemy invented engines."""
 
     @property
     def orders(self) -> SimBoard:
@@ -135,11 +136,11 @@ class FleetRun:
             self.watched_seconds += now + WATCH_SECONDS - max(now, self._watched_until)
             self._watched_until = now + WATCH_SECONDS
         if isinstance(document, Order):
-            self.log(f"{document.id} is order {post.number}")
-            while self.copies:
-                self.clock.at(now + self.copies.pop(), self._copy, document)
+            self.log(f"{document.id[:8]} is order {post.number}")
         return post
 
-    def _copy(self, order: Order) -> None:
-        self.log(f"the enemy posts {order.id} again")
-        self.orders.write(order, COPY_SECONDS, self.clock.now)
+    def note_order(self, order: Order, tolerance: float) -> None:
+        """Note an order of a console."""
+        self.texts[order.id] = order.text
+        self.genuine.append(order)
+        self.given[order.id] = (self.clock.now, tolerance)

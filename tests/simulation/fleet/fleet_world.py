@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -84,20 +85,11 @@ class FleetWorld(FleetRun):
             self._at(0.0, engine.start)
         for order in plan.orders:
             self._at(order.at, self.consoles[order.console].give, order)
-        for crash in plan.crashes:
-            engine = self.engines[crash.engine]
-            self._at(crash.at, engine.end if crash.clean else engine.crash)
-            self._at(crash.back, self._restart, engine)
-        for local in plan.local_acts:
-            self._at(local.at, self._act_locally, self.engines[local.engine], local.verb, local.target)
+        self._lay_out_faults(plan)
         for mischief in plan.mischief:
             self._at(mischief.at, enemy.act, mischief)
-        for change in plan.changes:
-            self._at(change.at, self._change, change)
-        for at, index in plan.clock_sets:
-            self._at(at, self._set_clock, self.engines[index])
-        for at, board in plan.remakes:
-            self._at(at, self._remake, Board(board))
+        for local in plan.local_acts:
+            self._at(local.at, self._act_locally, self.engines[local.engine], local.verb, local.target)
         self._at(LOOK_SECONDS, self._look)
         self._at(plan.heals_at, self._heal)
         self._at(plan.healed_at, self.checks.equal)
@@ -106,6 +98,24 @@ class FleetWorld(FleetRun):
         for console in self.consoles[:2]:
             self._at(plan.healed_at + FINAL_SECONDS - READING_SECONDS, console.watch, 1)
         self._at(plan.healed_at + FINAL_SECONDS, self._check_answers)
+
+    def _lay_out_faults(self, plan: FleetPlan) -> None:
+        for crash in plan.crashes:
+            engine = self.engines[crash.engine]
+            self._at(crash.at, engine.end if crash.clean else engine.crash)
+            if crash.loses_disk:
+                self._at(crash.back, self._lose_disk, engine)
+            self._at(crash.back, self._restart, engine)
+        for change in plan.changes:
+            self._at(change.at, self._change, change)
+        for failure in plan.disk_failures:
+            self._at(failure.at, self._fail_disk, self.engines[failure.engine], BEGAN + failure.ends)
+        for signers in plan.signers_changes:
+            self._at(signers.at, partial(self.engines[signers.engine].change_signers, is_whole=signers.is_whole))
+        for at, index in plan.clock_sets:
+            self._at(at, self._set_clock, self.engines[index])
+        for at, board in plan.remakes:
+            self._at(at, self._remake, Board(board))
 
     def _at(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
         self.clock.at(BEGAN + seconds, action, *arguments)
@@ -117,6 +127,15 @@ class FleetWorld(FleetRun):
             if console.engine is engine:
                 console.restarted()
         engine.start()
+
+    @staticmethod
+    def _lose_disk(engine: SimFleetEngine) -> None:
+        if not engine.is_alive:
+            engine.lose_disk()
+
+    def _fail_disk(self, engine: SimFleetEngine, until: float) -> None:
+        self.log(f"the disk of {engine.name} accepts nothing")
+        engine.disk_fails_until = until
 
     @staticmethod
     def _act_locally(engine: SimFleetEngine, verb: str, target: str) -> None:

@@ -1,68 +1,53 @@
-"""The rules of orders a second time, for the checks: which orders count in one engine, and what stands there.
+"""The rules of orders a second time, for the checks: which orders count in one engine, and which is the newest.
 
-Nothing here is taken from the rules under test but the table of verbs. The truth of an engine follows from the posts
-that readings gave to it, and from what it had stored when it ended.
+Nothing here is taken from the rules under test but the table of verbs. The truth of an engine follows from the orders
+that readings gave to it, from what its consoles posted, and from what is on its disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from dataclasses import dataclass
+from hashlib import sha256
+from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.fleet_documents import OrderText, Subject
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Subject
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_plan import PRIMARY, SECONDARY
-from tests.simulation.fleet.sim_board import Signers, SimPost
+from tests.simulation.fleet.sim_board import Signers, signing_key
 
-FRESH_SECONDS: Final = 60.0
-ONE_SHOT_SECONDS: Final = 600.0
+FUTURE_SECONDS: Final = 60.0
 LONGEST: Final = 72 * 3600.0
-
-
-class Judgement(Enum):
-    """The result of the rules that depend on the board alone."""
-
-    COUNTS = auto()
-    OVERTAKEN = auto()
-    SECOND = auto()
-    """Its id is on the board already."""
-    VOID = auto()
+Age = tuple[float, str]
+"""The place of an order among those of a subject: the greatest is the newest."""
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedPost:
-    """A post and its judgement. look: the number of the whole reading that showed it; 1: the first of a boot."""
-
-    post: SimPost
-    text: OrderText
-    judgement: Judgement
-    look: int
-
-
-@dataclass(frozen=True, slots=True)
-class KnownOrder:
-    """The newest counting order about a subject."""
+class TrueOrder:
+    """An order and the facts about it that no engine sees."""
 
     order_id: str
-    verb: str
-    enqueued_at: float
-    until: float
-    """The end of a standing order; minus infinity: it revokes."""
+    text: OrderText
+    key: str
+    """Whose key signed exactly these bytes; empty: nobody's."""
+
+    @property
+    def age(self) -> Age:
+        return self.text.issued_at, self.order_id
+
+    @property
+    def stands(self) -> bool:
+        return FLEET_VERBS[self.text.verb].stands
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTruth:
-    """What the next boot knows."""
-
-    newest: Mapping[Subject, KnownOrder] = field(default_factory=dict)
-    released: Mapping[Subject, str] = field(default_factory=dict)
+def true_order(order: Order) -> TrueOrder:
+    """Return the facts about an order."""
+    return TrueOrder(sha256(order.signed).hexdigest()[:32], order.text, signing_key(order))
 
 
 def subjects(text: OrderText) -> tuple[Subject, ...]:
     """Return what an order is about."""
-    about = FLEET_VERBS[text.verb].stands_for or text.verb
+    about = FLEET_VERBS[text.verb].stands_for
     return tuple((about, text.scope, target.casefold()) for target in text.targets or ("",))
 
 
@@ -71,17 +56,17 @@ def is_for(text: OrderText, engine: str) -> bool:
     return text.engines is None or engine.casefold() in [name.casefold() for name in text.engines]
 
 
-def end_of(text: OrderText, enqueued_at: float) -> float:
-    """Return the end of an order's effect."""
+def is_right(one: TrueOrder) -> bool:
+    """Return whether an order has a right form, for this pairing."""
+    text = one.text
+    is_ours = (text.primary.casefold(), text.secondary.casefold()) == (PRIMARY, SECONDARY)
+    if not is_ours or text.verb not in FLEET_VERBS or not 0 < text.until - text.issued_at <= LONGEST:
+        return False
     verb = FLEET_VERBS[text.verb]
-    if verb.stands:
-        return enqueued_at + min(text.stands_for or 0.0, LONGEST)
-    return enqueued_at + LONGEST if verb.revokes else act_end_of(text, enqueued_at)
-
-
-def act_end_of(text: OrderText, enqueued_at: float) -> float:
-    """Return the time until which an order that does not stand is carried out."""
-    return min(text.issued_at + text.act_within, enqueued_at + ONE_SHOT_SECONDS)
+    wanted = (
+        str(text.reach) if text.reach > 1 else text.targets[0] if len(text.targets) == 1 else str(len(text.targets))
+    )
+    return not verb.dangerous or text.typed == wanted or not text.targets
 
 
 class OrderTruth:
@@ -94,99 +79,57 @@ class OrderTruth:
     """
 
     def __init__(self, engine: str, signers: Signers, verbs: frozenset[str]) -> None:
-        self._engine, self._signers, self._verbs = engine, signers, verbs
-        self.stored = StoredTruth()
-        self.ends: dict[str, set[float]] = {}
-        """The ends of each order's copies that counted."""
-        self.version = 0
-        """The number of changes."""
-        self.begin()
+        self._engine, self.signers, self._verbs = engine, signers, verbs
+        self.known: dict[str, TrueOrder] = {}
+        """The orders with a right form that this boot could know, by id."""
+        self.known_at: dict[str, float] = {}
+        """When this boot could know each of them first."""
+        self.released: dict[Subject, str] = {}
+        """The order that is not in force here: it was refused, or a local operator acted after it."""
+        self.best: dict[Subject, Age] = {}
+        """The newest order of each subject that is on disk, or was on one of these boots' disks."""
+        self.orders_end_at = self.reports_end_at = 0.0
+        """When this boot reached the end of each board."""
 
-    def begin(self) -> None:
-        """Begin a boot with what the one before stored."""
-        self.newest = dict(self.stored.newest)
-        self.released = dict(self.stored.released)
-        self.log: list[JudgedPost] = []
-        self.looks = 0
-        self.generation = -1
-        self._pending: dict[int, SimPost] = {}
+    def begin(self, kept: dict[str, TrueOrder], *, is_new: bool) -> None:
+        """Begin a boot with what is on its disk."""
+        self.known, self.known_at = dict(kept), {}
+        self.orders_end_at = self.reports_end_at = 0.0
+        if is_new:
+            self.best, self.released = {}, {}
 
-    def serve(self, posts: tuple[SimPost, ...]) -> None:
-        """Take posts in that a reading gave to the engine."""
-        for post in posts:
-            if post.generation != self.generation:
-                self.log, self._pending, self.generation = [], {}, post.generation
-            if not any(one.post is post for one in self.log):
-                self._pending[post.number] = post
+    def serve(self, order: Order, enqueued_at: float, now: float) -> None:
+        """Take an order in that a reading or a console gave to the engine."""
+        one = true_order(order)
+        if self.is_valid(one) and one.text.issued_at <= enqueued_at + FUTURE_SECONDS:
+            self.known[one.order_id] = one
+            self.known_at[one.order_id] = min(now, self.known_at.get(one.order_id, inf))
 
-    def read_again(self) -> None:
-        """Forget the posts: the engine reads the board from its beginning."""
-        self.log, self._pending = [], {}
+    def is_valid(self, one: TrueOrder) -> bool:
+        """Return whether an order counts here."""
+        is_signed = self.signers is not None and one.key in self.signers
+        return is_signed and one.text.verb in self._verbs and is_right(one)
 
-    def judge(self) -> None:
-        """Judge all posts, since the end of the board was reached."""
-        self.looks += 1
-        for number in sorted(self._pending):
-            post = self._pending[number]
-            if post.text is None or post.text.verb not in self._verbs:
-                continue
-            judged = JudgedPost(post, post.text, self._judge(post, post.text), self.looks)
-            self.log.append(judged)
-            if judged.judgement is Judgement.COUNTS and is_for(post.text, self._engine):
-                self._learn(judged)
-        self._pending.clear()
+    def store(self, kept: dict[str, TrueOrder]) -> None:
+        """Note what is on disk now."""
+        for one in kept.values():
+            if is_for(one.text, self._engine):
+                for subject in subjects(one.text):
+                    self.best[subject] = max(self.best.get(subject, one.age), one.age)
 
-    def _judge(self, post: SimPost, text: OrderText) -> Judgement:
-        is_ours = (text.primary.casefold(), text.secondary.casefold()) == (PRIMARY, SECONDARY)
-        is_signed = self._signers is not None and post.key in self._signers
-        is_fresh = abs(post.enqueued_at - text.issued_at) <= FRESH_SECONDS
-        if not (is_ours and is_signed and is_fresh and post.is_genuine):
-            return Judgement.VOID
-        if any(one.text.id == text.id and one.judgement is not Judgement.VOID for one in self.log):
-            return Judgement.SECOND
-        about = set(subjects(text))
-        for other in self.log:
-            is_newer = other.post.number > text.on_top_of and other.judgement is Judgement.COUNTS
-            lasts = end_of(other.text, other.post.enqueued_at) > post.enqueued_at
-            if is_newer and lasts and about & set(subjects(other.text)) and _share(text, other.text):
-                return Judgement.OVERTAKEN
-        return Judgement.COUNTS
+    def newest(self) -> dict[Subject, TrueOrder]:
+        """Return the newest known order of each subject for the engine. One that lost its signer stays newest."""
+        found: dict[Subject, TrueOrder] = {}
+        for one in self.known.values():
+            for subject in subjects(one.text) if is_for(one.text, self._engine) else ():
+                if subject not in found or found[subject].age < one.age:
+                    found[subject] = one
+        return found
 
-    def _learn(self, judged: JudgedPost) -> None:
-        verb, post = FLEET_VERBS[judged.text.verb], judged.post
-        if not verb.stands_for:
-            return
-        until = end_of(judged.text, post.enqueued_at) if verb.stands else float("-inf")
-        self.version += 1
-        self.ends.setdefault(judged.text.id, set()).add(until)
-        for subject in subjects(judged.text):
-            before = self.newest.get(subject)
-            if before is None or before.enqueued_at <= post.enqueued_at:
-                self.newest[subject] = KnownOrder(judged.text.id, verb.id, post.enqueued_at, until)
-
-    def find(self, number: int) -> JudgedPost | None:
-        """Return the order of that number on the board that the engine reads."""
-        return next((one for one in self.log if one.post.number == number), None)
-
-    def standing(self, now: float) -> dict[Subject, KnownOrder]:
-        """Return what stands, also what was released or refused here."""
-        return {subject: one for subject, one in sorted(self.newest.items()) if one.until > now}
-
-    def in_force(self, now: float) -> dict[Subject, KnownOrder]:
+    def in_force(self, now: float) -> dict[Subject, TrueOrder]:
         """Return what stands and was neither released nor refused here."""
-        return {key: one for key, one in self.standing(now).items() if self.released.get(key) != one.order_id}
-
-    def release(self, order_id: str, subject: Subject) -> None:
-        """Note that an order is not in force here: a local operator ended it, or the guard refused it."""
-        self.version += 1
-        self.released[subject] = order_id
-
-    def snapshot(self, now: float) -> StoredTruth:
-        """Return what a boot after this one knows if it is stored now."""
-        return StoredTruth(self.standing(now), dict(self.released))
-
-
-def _share(one: OrderText, other: OrderText) -> bool:
-    if one.engines is None or other.engines is None:
-        return True
-    return bool({name.casefold() for name in one.engines} & {name.casefold() for name in other.engines})
+        return {
+            key: one
+            for key, one in sorted(self.newest().items())
+            if one.stands and one.text.until > now and self.released.get(key) != one.order_id and self.is_valid(one)
+        }

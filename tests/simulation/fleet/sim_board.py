@@ -11,7 +11,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.fleet.board.board_reader import CountingPosts
+from paired_servicebus.core.fleet.board.board_reader import carried_by
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,
@@ -20,9 +20,10 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Signer,
     Unverified,
+    VerifiedOrder,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
 from tests.simulation.fleet.fleet_plan import FleetCondition, FleetFault
 
 STALE_SECONDS: Final = 20.0
@@ -56,20 +57,23 @@ def verify(order: Order, signers: Signers) -> Signer | Unverified:
     return Unverified(why="its signature does not verify" if not key else f"no operator has the key {key}")
 
 
+def carried_orders(document: Document | None) -> tuple[Order, ...]:
+    """Return the orders that a presence or a report carries."""
+    return tuple(
+        Order(text=decode_order_text(one.signed.encode()), signed=one.signed.encode(), signature=one.signature)
+        for one in carried_by(document)
+    )
+
+
 class SimPost:
-    """A message on a board, with the facts about it that no engine sees.
+    """A message on a board. order: what it contains, if that is an order of this version."""
 
-    text: what the signed bytes of an order contain; None: it is no order of this version. is_genuine: a console made
-    the order as it is, so its form is right.
-    """
+    __slots__ = ("_read", "base", "carried", "generation", "order")
 
-    __slots__ = ("_read", "base", "board", "generation", "is_genuine", "key", "text")
-
-    def __init__(self, base: Posted, board: SimBoard, *, is_genuine: bool) -> None:
-        self.base, self.board, self.generation, self.is_genuine = base, board, board.generation, is_genuine
-        order = base.document if isinstance(base.document, Order) else None
-        self.text = None if order is None else order.text
-        self.key = "" if order is None else signing_key(order)
+    def __init__(self, base: Posted, generation: int) -> None:
+        self.base, self.generation = base, generation
+        self.order = base.document if isinstance(base.document, Order) else None
+        self.carried = carried_orders(base.document)
         self._read: dict[Signers, Posted] = {}
 
     @property
@@ -80,15 +84,26 @@ class SimPost:
     def enqueued_at(self) -> float:
         return self.base.enqueued_at
 
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """The order that it is, or the orders that it carries."""
+        return self.carried if self.order is None else (self.order,)
+
     def read(self, signers: Signers) -> Posted:
         """Return it as an engine with this signers file reads it."""
-        order = self.base.document
-        if not isinstance(order, Order):
+        if not self.orders:
             return self.base
         found = self._read.get(signers)
         if found is None:
-            found = self._read[signers] = replace(self.base, signer=verify(order, signers))
+            found = self._read[signers] = self._verified(signers)
         return found
+
+    def _verified(self, signers: Signers) -> Posted:
+        if self.order is not None:
+            return replace(self.base, signer=verify(self.order, signers))
+        verdicts = ((order, verify(order, signers)) for order in self.carried)
+        orders = tuple(VerifiedOrder(order=order, signer=one) for order, one in verdicts if isinstance(one, Signer))
+        return replace(self.base, carried=orders)
 
 
 class Reading(NamedTuple):
@@ -105,10 +120,6 @@ class SimBoard:
         self.board = board
         self.generation = 0
         self.missing_until = 0.0
-        self.all: list[SimPost] = []
-        """Every post that was ever on it, for the checks."""
-        self.removed = 0
-        """Orders that the enemy took away."""
         self._is_prompt = is_prompt
         self._posts: list[SimPost] = []
         self._number = 0
@@ -117,7 +128,7 @@ class SimBoard:
     def posts(self) -> list[SimPost]:
         return self._posts
 
-    def write(self, document: Document | Posted, ttl: float, now: float, *, is_genuine: bool = True) -> SimPost:
+    def write(self, document: Document | Posted, ttl: float, now: float) -> SimPost:
         """Add a message: the namespace numbers and dates it. A Posted has a body that is no document."""
         self._number += 1
         ends_at = now + ttl
@@ -125,9 +136,8 @@ class SimBoard:
             base = replace(document, number=self._number, enqueued_at=now, ends_at=ends_at)
         else:
             base = Posted(number=self._number, enqueued_at=now, ends_at=ends_at, document=document)
-        post = SimPost(base, self, is_genuine=is_genuine)
+        post = SimPost(base, self.generation)
         self._posts.append(post)
-        self.all.append(post)
         return post
 
     def read(self, since: int, most: int, now: float, *, is_stale: bool = False) -> Reading:
@@ -148,20 +158,18 @@ class SimBoard:
     def take(self, post: SimPost) -> None:
         """Receive a message: it is gone."""
         self._posts.remove(post)
-        self.removed += post.text is not None
 
     def clean(self, wanted: Clean) -> list[SimPost]:
         """Delete what an engine's cleaning deletes; return it."""
-        gone = [post for post in self._posts if post.enqueued_at < wanted.before]
-        if wanted.behind:
-            counting = CountingPosts(self.board)
-            head = [post for post in self._posts if post.number <= wanted.last and post.enqueued_at >= wanted.before]
-            for post in head:
-                counting.add(post.base)
-            gone += [post for post in head if not counting.counts(post.base, wanted.now)]
+        gone = [post for post in self._posts if self._goes(post.base, wanted)]
         lost = {id(post) for post in gone}
         self._posts = [post for post in self._posts if id(post) not in lost]
         return gone
+
+    @staticmethod
+    def _goes(post: Posted, wanted: Clean) -> bool:
+        is_junk = post.document is None and not post.is_newer
+        return post.enqueued_at < wanted.before or (bool(wanted.dead) and (is_junk or post.ends_at <= wanted.now))
 
 
 def _number(post: SimPost) -> int:

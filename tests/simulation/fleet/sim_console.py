@@ -7,6 +7,7 @@ from typing import Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.fleet.orders.order_draft import draft_order
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_invariants import FleetChecker
 from tests.simulation.fleet.fleet_plan import KEYS, PRIMARY, SECONDARY, PlannedOrder
@@ -56,22 +57,19 @@ class SimConsole:
         if view.trouble or view.read_at is None:
             world.log(f"console {self.index} orders nothing: {view.trouble or 'the fleet is not known yet'}")
             return
-        verb = FLEET_VERBS[planned.verb]
         engines = None if planned.engines is None else tuple(self.engines[one].name for one in planned.engines)
         try:
             draft = draft_order(
                 view,
-                verb,
-                order_id=world.next_id(f"{planned.verb}-{self.index}"),
+                FLEET_VERBS,
+                Command(
+                    action_id=planned.verb, scope=planned.scope, targets=planned.targets, why=world.next_id("drill")
+                ),
                 primary=PRIMARY,
                 secondary=SECONDARY,
-                scope=planned.scope,
-                targets=planned.targets,
                 engines=engines,
-                why="a drill",
                 stands_for=planned.stands_for,
                 now=engine.own_time(),
-                expect=view.missing or view.expected or (),
             )
         except ConfigurationError as error:
             world.log(f"console {self.index} orders nothing: {error}")
@@ -86,11 +84,10 @@ class SimConsole:
             world.log(f"console {self.index} posts nothing: {void}")
             return
         text = order.text
-        world.log(f"console {self.index} posts {text.id} {text.targets} {text.engines or 'all'} on {text.on_top_of}")
-        world.texts[text.id] = text
-        world.genuine.append(order)
+        world.log(f"console {self.index} posts {order.id[:8]} {text.verb} {text.targets} {text.engines or 'all'}")
+        world.note_order(order, engine.tolerance)
         if world.is_last:
-            world.last_ids.append(text.id)
+            world.last_ids.append(order.id)
         engine.post_order(order)
         for seconds in VIEWS:
             world.later(seconds, engine, self.view)

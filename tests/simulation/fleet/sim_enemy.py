@@ -1,10 +1,13 @@
 """An enemy who may send to both boards and receive from them, but has no key of an operator.
 
-copy, copy now     posts an old order again          change            alters the bytes of an order
-unsigned, foreign  orders without a right            claims an id      takes the id of an order that will come
-other pairing      an order of another pairing       newer, no end     a version or a form that is unknown
-answer, goodbye    posts in the name of an engine    watch, flood      makes engines work
-take               receives an order                 broken            no document at all
+copy               posts an old order again          change            alters the bytes of an order
+unsigned, foreign  orders without a right            other pairing     an order of another pairing
+newer, broken      an unknown version; no document   no end, long end  a form that no order has
+future             an order that is issued later     carried           a presence with forged and old orders
+row, presence      answers for engines, invents some goodbye           ends an engine in its name
+watch, flood       makes engines work                deluge            floods a board beyond reading
+take, take newest  receives orders                   take presence     receives presences
+take all           receives every order
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ from typing import Final
 from paired_servicebus.core.fleet.fleet_documents import (
     Author,
     Board,
+    CarriedOrder,
     Goodbye,
     Order,
-    OrderAnswer,
+    OrderRow,
     OrderText,
     Outcome,
     Posted,
+    Presence,
     Watch,
 )
 from paired_servicebus.core.fleet.orders.order_rules import to_type
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.fleet_view import Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_plan import (
     ENTITIES,
@@ -56,37 +62,33 @@ class SimEnemy:
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
-    def _order(self, order: Order, *, is_genuine: bool = False) -> None:
-        self.world.boards[Board.ORDERS].write(order, HOUR, self.world.clock.now, is_genuine=is_genuine)
+    def _order(self, order: Order) -> None:
+        self.world.boards[Board.ORDERS].write(order, HOUR, self.world.clock.now)
 
     def _some(self, random: Random) -> Order | None:
         return random.choice(self.world.genuine) if self.world.genuine else None
 
     def _copy(self, random: Random) -> None:
         if (order := self._some(random)) is not None:
-            self._order(order, is_genuine=True)
-
-    def _copy_now(self, random: Random) -> None:
-        """Post the next order again, seconds after it."""
-        self.world.copies.append(random.uniform(0.5, 55.0))
+            self._order(order)
 
     def _change(self, random: Random) -> None:
         order = self._some(random)
         if order is None:
             return
         target = random.choice(ENTITIES)
-        text = replace(order.text, id=self.world.next_id("changed"), targets=(target,), issued_at=self.world.clock.now)
-        changed = self._retyped(replace(text, scope="entity", verb="force", stands_for=HOUR, engines=None))
+        now = self.world.clock.now
+        text = replace(order.text, targets=(target,), issued_at=now, until=now + HOUR)
+        changed = self._retyped(replace(text, scope="entity", verb="force", engines=None))
         self._order(Order(text=changed, signed=encode_order_text(changed), signature=order.signature))
 
     def _text(self, random: Random, **other: object) -> OrderText:
         """Return an order that would count if it were signed."""
         world = self.world
         text = OrderText(
-            id=world.next_id("enemy"), primary=PRIMARY, secondary=SECONDARY, verb="force", scope="entity",
-            targets=(random.choice(ENTITIES),), engines=None, typed="", why="", issued_at=world.clock.now,
-            act_within=300.0, stands_for=HOUR, on_top_of=10**6,
-            seen=tuple((one.name, "healthy") for one in self.engines),
+            primary=PRIMARY, secondary=SECONDARY, verb="force", scope="entity", targets=(random.choice(ENTITIES),),
+            engines=None, typed="", reach=len(self.engines), why=world.next_id("enemy"), issued_at=world.clock.now,
+            until=world.clock.now + HOUR, seen="",
         )  # fmt: skip
         return self._retyped(replace(text, **other))  # type: ignore[arg-type]
 
@@ -99,20 +101,25 @@ class SimEnemy:
         self._order(Order(text=text, signed=encode_order_text(text), signature=""))
 
     def _foreign(self, random: Random) -> None:
-        self._order(sign(self._text(random), FOREIGN_KEY), is_genuine=True)
-
-    def _claims_an_id(self, random: Random) -> None:
-        """Post a forged order under the id of a true one."""
-        if (order := self._some(random)) is not None:
-            self._order(sign(replace(self._text(random), id=order.id), FOREIGN_KEY))
+        self._order(sign(self._text(random), FOREIGN_KEY))
 
     def _other_pairing(self, random: Random) -> None:
         """Post an order that an operator gave to another pairing."""
-        self._order(sign(self._text(random, secondary="shop-us"), KEYS[0]), is_genuine=True)
+        self._order(sign(self._text(random, secondary="shop-us"), KEYS[0]))
 
     def _no_end(self, random: Random) -> None:
-        """Post a signed order that has no end."""
-        self._order(sign(self._text(random, stands_for=None), KEYS[0]))
+        """Post a signed order that ends before it begins."""
+        self._order(sign(self._text(random, until=self.world.clock.now - 1.0), KEYS[0]))
+
+    def _long_end(self, random: Random) -> None:
+        """Post a signed order that stands for longer than any may."""
+        self._order(sign(self._text(random, until=self.world.clock.now + 100 * HOUR), KEYS[0]))
+
+    def _future(self, random: Random) -> None:
+        """Post an order by an operator whose clock is hours ahead."""
+        later = self.world.clock.now + random.uniform(61.0, HOUR) + 240.0
+        order = sign(self._text(random, issued_at=later, until=later + HOUR), KEYS[0])
+        self._order(order)
 
     def _newer(self, random: Random) -> None:
         del random
@@ -123,10 +130,30 @@ class SimEnemy:
         self.world.boards[Board.ORDERS].write(post, HOUR, self.world.clock.now)
 
     def _take(self, random: Random) -> None:
+        """Receive one of the newest orders."""
         board = self.world.boards[Board.ORDERS]
-        orders = [post for post in board.posts if post.text is not None]
-        if orders:
+        if orders := [post for post in board.posts if post.order is not None]:
             board.take(random.choice(orders[-3:]))
+
+    def _take_newest(self, random: Random) -> None:
+        """Receive the newest release, so that what it ended looks as if it stood."""
+        del random
+        board = self.world.boards[Board.ORDERS]
+        orders = [post for post in board.posts if post.order is not None and post.order.text.verb in FLEET_VERBS]
+        releases = [post for post in orders if post.order and not FLEET_VERBS[post.order.text.verb].stands]
+        for post in releases[-1:] or orders[-1:]:
+            board.take(post)
+
+    def _take_all(self, random: Random) -> None:
+        del random
+        board = self.world.boards[Board.ORDERS]
+        for post in [post for post in board.posts if post.order is not None]:
+            board.take(post)
+
+    def _take_presence(self, random: Random) -> None:
+        board = self.world.boards[Board.REPORTS]
+        for post in [post for post in board.posts if random.random() < 0.5]:
+            board.take(post)
 
     # -- others -------------------------------------------------------------------------------------------------------
 
@@ -141,20 +168,37 @@ class SimEnemy:
             environment="test", primary=PRIMARY, secondary=SECONDARY,
         )  # fmt: skip
 
-    def _answer(self, random: Random) -> None:
-        """Answer the newest order in the name of an engine; half of the answers are to another number."""
+    def _presence_of(self, author: Author, *, rows: tuple[OrderRow, ...] = (), **other: object) -> None:
+        presence = Presence(
+            id=self.world.next_id("presence"), author=author, started_at=self.world.began, queues=(), syphon="off",
+            paused_queues=(), states=(), not_well=(), takes=Takes.SIGNED, signers="", clock_offset=None, rows=rows,
+        )  # fmt: skip
+        document = replace(presence, **other)  # type: ignore[arg-type]
+        self.world.boards[Board.REPORTS].write(document, HOUR, self.world.clock.now)
+
+    def _row(self, random: Random) -> None:
+        """Answer the newest order in the name of an engine."""
         if not self.world.genuine:
             return
         order, author = self.world.genuine[-1], self._author(random)
-        numbers = [post.number for post in self.world.boards[Board.ORDERS].all if post.text is order.text]
-        number = numbers[-1] if numbers and random.random() < 0.5 else 10**6
-        if number < 10**6:
-            self.world.forged.add((order.id, author.engine.casefold()))
-        answer = OrderAnswer(
-            id=self.world.next_id("answer"), author=author, order_id=order.id, number=number,
-            at=self.world.clock.now + random.choice((0.0, HOUR)), outcome=Outcome.DONE, text="done",
-        )  # fmt: skip
-        self.world.boards[Board.REPORTS].write(answer, HOUR, self.world.clock.now)
+        self.world.forged.add((order.id, author.engine.casefold()))
+        self._presence_of(author, rows=(OrderRow(order_id=order.id, outcome=Outcome.DONE),))
+
+    def _presence(self, random: Random) -> None:
+        """Invent engines."""
+        self.world.has_claims = True
+        for number in range(random.randint(1, 20)):
+            self._presence_of(replace(self._author(random), engine=f"Ghost-{number}"), newest_order=9e9)
+
+    def _carried(self, random: Random) -> None:
+        """Invent an engine that has seen old and forged orders."""
+        self.world.has_claims = True
+        forged = [sign(self._text(random), FOREIGN_KEY) for _ in range(3)]
+        later = self.world.clock.now + HOUR
+        forged += [sign(self._text(random, issued_at=later, until=later + HOUR), KEYS[0])]
+        orders = [*random.sample(self.world.genuine, min(3, len(self.world.genuine))), *forged]
+        carried = tuple(CarriedOrder(signed=one.signed.decode(), signature=one.signature) for one in orders)
+        self._presence_of(replace(self._author(random), engine="Ghost"), carried=carried)
 
     def _goodbye(self, random: Random) -> None:
         goodbye = Goodbye(id=self.world.next_id("goodbye"), author=self._author(random), reason="")
@@ -168,3 +212,12 @@ class SimEnemy:
         kinds = (self._broken, self._foreign, self._unsigned, self._newer)
         for _ in range(random.randint(20, 300)):
             random.choice(kinds)(random)
+
+    def _deluge(self, random: Random) -> None:
+        """Post more junk than anybody reads."""
+        is_orders = random.random() < 0.8
+        board = self.world.boards[Board.ORDERS if is_orders else Board.REPORTS]
+        post = Posted(number=0, enqueued_at=0, ends_at=0, document=None, trouble="it is not JSON")
+        for _ in range(random.randint(1_500, 4_500) if is_orders else 8_000):
+            board.write(post, HOUR, self.world.clock.now)
+        self.world.deluges += 1

@@ -1,12 +1,13 @@
 """One engine of the simulated fleet: its boots, its clock, its disk, and the effects of its machine.
 
 It does what the engine's driver does: one reading of a board at a time, posts and acts one after the other, and what
-stands is stored a moment after it changed.
+was seen is stored a moment after it changed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -15,39 +16,44 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Author,
     Board,
     Order,
-    OrderAnswer,
+    Presence,
+    Report,
     Signer,
     Subject,
+    VerifiedOrder,
     kind_of,
 )
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
     CarryOut,
     Clean,
+    CleaningEnded,
     Ending,
     FleetEffect,
     FleetEvent,
+    KeptOnDisk,
     LocallyOrdered,
-    LookWanted,
+    OrderPosted,
     OwnState,
     ReadBoard,
     ReadFailed,
     RosterWanted,
     Say,
-    TakeUp,
+    SignersChanged,
     Ticked,
     Undo,
+    Undone,
     Watched,
     Write,
     WriteFailed,
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, to_take_up
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
-from paired_servicebus.core.fleet.orders.standing_rules import in_force
-from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
-from tests.core.fleet.counted_orders import CountedOrders
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.fleet.orders.standing import Kept
+from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (
     KEYS,
@@ -58,13 +64,15 @@ from tests.simulation.fleet.fleet_plan import (
     PlannedEngine,
 )
 from tests.simulation.fleet.fleet_run import Act, FleetRun
-from tests.simulation.fleet.order_truth import OrderTruth, StoredTruth
+from tests.simulation.fleet.order_truth import OrderTruth, TrueOrder, true_order
 from tests.simulation.fleet.sim_board import Reading, Signers, SimPost, verify
 from tests.simulation.fleet.sim_guard import LOCAL, Held, SimGuard
 
 NEW_VERBS: Final = frozenset({"pause-syphon", "resume-syphon"})
 """The verbs that the version before does not know."""
 STORE_SECONDS: Final = 0.2
+STORE_AGAIN: Final = 30.0
+"""Seconds until a refused write to the disk is tried again."""
 START_SECONDS: Final = 1.5
 """Most seconds from a boot's take-up of what is stored to its first reading."""
 MAX_UNSENT: Final = 100
@@ -83,20 +91,23 @@ class SimFleetEngine:
             for verb, row in FLEET_VERBS.items()
             if planned.kind is not EngineKind.FEWER_VERBS or verb not in NEW_VERBS
         }
-        judges = planned.kind is not EngineKind.NO_ORDERS
-        self.truth = OrderTruth(self.name, self.signers, frozenset(self.verbs) if judges else frozenset())
+        self.truth = OrderTruth(self.name, self.signers, frozenset(self.verbs))
         self.boots = 0
         self.is_alive = False
-        self.disk = KeptOrders()
+        self.disk = Kept()
         self.local_disk: dict[Subject, Held] = {}
-        self.acted: set[str] = set()
-        """Ids of the orders that are done once, over all boots."""
+        self.messages = 0
+        """Messages that its readings gave to it."""
+        self.disk_fails_until = 0.0
+        self.signers_at = 0.0
+        """When its file of operators changed."""
+        self.flood_messages = 0
         self.reads = self.writes = self.pages = self.read_generation = 0
         self.unwell_seconds = self.watching_seconds = self._watched_at = 0.0
         self.has_joined = False
         self.guard: SimGuard
         self.member: FleetMember
-        self.book: OrderBook | None = None
+        self.book: EngineOrders
 
     @property
     def boot(self) -> str:
@@ -105,7 +116,7 @@ class SimFleetEngine:
     @property
     def acts(self) -> bool:
         """Return whether it takes part in orders."""
-        return self.planned.kind is not EngineKind.NO_ORDERS and self.signers is not None
+        return self.signers is not None
 
     def own_time(self) -> float:
         return self.clock.time(self.world.clock.now)
@@ -118,7 +129,8 @@ class SimFleetEngine:
         self.boots += 1
         self.is_alive, self.has_joined = True, False
         self.began_at = world.clock.now
-        self.truth.begin()
+        self.truth.begin(self._on_disk(self.disk), is_new=not self.disk.is_informed)
+        self.is_new = not self.disk.is_informed
         self.guard = SimGuard(
             self.name, self.boot, syphon=self.planned.syphon, queues=self.planned.queues, began=self.own_time()
         )
@@ -128,42 +140,64 @@ class SimFleetEngine:
         self._unsent: deque[Write] = deque()
         self._acts: deque[tuple[Act, float]] = deque()
         self.is_acting = self._is_sending = False
-        self.unseen: dict[str, tuple[Order, float]] = {}
         self.width = inf
         """Seconds within which the best evidence of this boot knows the namespace's clock."""
         self._whole_at: dict[Board, float] = {}
-        self._stored_version, self._stored_at = self.truth.version, 0.0
+        self._stored_version, self._stored_at = 0, 0.0
         self._tick_at = inf
-        world.log(f"{self.boot} starts{'' if not self.disk.standing else f' with {len(self.disk.standing)} stored'}")
+        world.log(f"{self.boot} starts with {len(self.disk.seen)} seen and {len(self.disk.applied)} in force")
         world.later(world.random.uniform(0.1, START_SECONDS), self, self._join)
 
+    @staticmethod
+    def _on_disk(kept: Kept) -> dict[str, TrueOrder]:
+        signed = [one.order for one in kept.seen]
+        orders = [
+            Order(text=decode_order_text(one.signed.encode()), signed=one.signed.encode(), signature=one.signature)
+            for one in signed
+        ]
+        return {true_order(one).order_id: true_order(one) for one in orders}
+
     def _take_up_stored(self) -> None:
-        """Apply what stands by the disk, as the engine's host does before its first send."""
-        if not self.acts:
-            return
-        at = self.own_time()
-        for one in in_force(self.disk.standing, dict(self.disk.released)):
-            if one.until > at:
-                self.guard.carry_out(TakeUp(order=one), at, fails=False)
+        """Apply what held by the disk, as the engine's host does before its first send."""
+        held = to_take_up(self.disk, engine=self.name, verbs=self.verbs, at=self.own_time())
+        self.disk = replace(self.disk, applied=held)
+        for one in held:
+            self.guard.take_up(one)
 
     def _make_member(self) -> None:
         author = Author(
             engine=self.name, boot=self.boot, host=f"host-{self.index}", pid=1, program="shop", version="1",
             pairing="shop", environment="test", primary=PRIMARY, secondary=SECONDARY,
         )  # fmt: skip
-        expect = self.world.plan.expect
-        self.book = None
-        if self.planned.kind is not EngineKind.NO_ORDERS:
-            me = ThisEngine(name=self.name, primary=PRIMARY, secondary=SECONDARY)
-            self.book = OrderBook(engine=me, verbs=self.verbs, expect=expect, kept=self.disk)
-        signers = "" if self.signers is None else str(sorted(self.signers))
+        me = ThisEngine(name=self.name, primary=PRIMARY, secondary=SECONDARY)
+        self.book = EngineOrders(engine=me, verbs=self.verbs, kept=self.disk)
+        if self.signers is not None:
+            self.book.judge_again(self._verdicts())
         self.member = FleetMember(
-            Identity(author=author, signers=signers),
-            expect=expect,
+            Identity(author=author, signers="" if self.signers is None else str(sorted(self.signers))),
+            expect=self.world.plan.expect,
             spread=self.planned.spread,
-            orders=self.book or CountedOrders(),
+            orders=self.book,
+            verbs=self.verbs,
         )
-        self._kept = self.disk
+
+    def _verdicts(self) -> dict[str, bool]:
+        return {one.order.id: isinstance(verify(one.order, self.signers), Signer) for one in self.book.register.orders}
+
+    def change_signers(self, *, is_whole: bool) -> None:
+        """Take the last key out of the file of operators, or put it back."""
+        if self.signers is None or self.planned.kind is EngineKind.FEWER_SIGNERS:
+            return
+        self.signers = frozenset(KEYS if is_whole else KEYS[:-2])
+        self.truth.signers, self.signers_at = self.signers, self.world.clock.now
+        self.world.log(f"{self.name} has the signers {sorted(self.signers)}")
+        if self.is_alive and self.has_joined:
+            verdicts = tuple(self._verdicts().items())
+            self.tell(SignersChanged(at=self.own_time(), signers=str(sorted(self.signers)), verdicts=verdicts))
+
+    def lose_disk(self) -> None:
+        """Make the next boot one of a new pod."""
+        self.disk, self.local_disk = Kept(), {}
 
     def _join(self) -> None:
         self.has_joined = True
@@ -196,10 +230,10 @@ class SimFleetEngine:
         self.tell(Ending(at=self.own_time(), reason="a deployment"))
         while self._unsent:
             effect = self._unsent.popleft()
-            self._note_answer(effect)
             if self.world.network.condition(self.index, self.world.clock.now, is_write=True) is None:
                 self.world.land(effect.document, effect.ttl)
-        self._store(self._kept, self.truth.snapshot(self.world.clock.now))
+        if self.world.clock.now >= self.disk_fails_until:
+            self._keep(self.book.kept)
         self.is_alive = False
         self.world.log(f"{self.boot} ends")
 
@@ -209,22 +243,28 @@ class SimFleetEngine:
         """Give an event to the machine, and perform its effects."""
         for effect in self.member.step(event):
             self._perform(effect)
-        if self.book is not None and self.book.kept != self._kept:
-            self._kept, self._stored_version = self.book.kept, -1
-        if self._stored_version != self.truth.version:
-            self._store_soon()
+        if self._stored_version != self.book.version:
+            self._stored_version = self.book.version
+            self._store_soon(self.world.random.uniform(0.0, STORE_SECONDS))
         self._schedule_tick()
 
-    def _store_soon(self) -> None:
-        """Store what stands now, a moment later."""
+    def _store_soon(self, seconds: float) -> None:
+        """Store what is seen now, a moment later."""
         world = self.world
-        self._stored_version = self.truth.version
-        self._stored_at = max(world.clock.now + world.random.uniform(0.0, STORE_SECONDS), self._stored_at)
-        kept, truth = self._kept, self.truth.snapshot(world.clock.now)
-        world.later(self._stored_at - world.clock.now, self, self._store, kept, truth)
+        self._stored_at = max(world.clock.now + seconds, self._stored_at)
+        world.later(self._stored_at - world.clock.now, self, self._store, self.book.version, self.book.kept)
 
-    def _store(self, kept: KeptOrders, truth: StoredTruth) -> None:
-        self.disk, self.truth.stored = kept, truth
+    def _store(self, version: int, kept: Kept) -> None:
+        trouble = "no space" if self.world.clock.now < self.disk_fails_until else ""
+        if trouble:
+            self._store_soon(STORE_AGAIN)
+        else:
+            self._keep(kept)
+        self.tell(KeptOnDisk(at=self.own_time(), version=version, trouble=trouble))
+
+    def _keep(self, kept: Kept) -> None:
+        self.disk = kept
+        self.truth.store(self._on_disk(kept))
 
     def _schedule_tick(self) -> None:
         due = self.member.next_deadline
@@ -263,7 +303,7 @@ class SimFleetEngine:
                 self._send()
             case Clean():
                 self._clean(effect)
-            case CarryOut() | TakeUp() | Undo():
+            case CarryOut() | Undo():
                 self.world.checks.decided(self, effect)
                 self._acts.append((effect, self.world.clock.now))
                 self._act_next()
@@ -289,12 +329,11 @@ class SimFleetEngine:
         is_orders = effect.board is Board.ORDERS
         if is_orders:
             self._learn(effect, reading, asked_at)
-        posts = tuple(post.read(self.signers) if is_orders else post.base for post in reading.posts)
+        posts = tuple(post.read(self.signers) for post in reading.posts)
+        self._serve(effect, reading)
         self.tell(
             BoardRead(at=self.own_time(), board=effect.board, since=effect.since, posts=posts, is_end=reading.is_end)
         )
-        if is_orders:
-            self._after_orders(reading, asked_at)
 
     def _learn(self, effect: ReadBoard, reading: Reading, asked_at: float) -> None:
         """Note for the checks what this reading shows. A look at the first message alone is a check of the queue."""
@@ -306,25 +345,23 @@ class SimFleetEngine:
             width = self.world.clock.now - before
             self.width = min(self.width, width) if steady or self.width == inf else max(self.width, width)
         if effect.since == 1:
-            self.truth.read_again()
             self.read_generation = self.world.orders.generation
-        self.truth.serve(reading.posts)
         self.pages += not reading.is_end
-        if reading.is_end:
-            if asked_at >= self.clock.set_at:
-                self._whole_at[effect.board] = asked_at
-            self.truth.judge()
+        if reading.is_end and asked_at >= self.clock.set_at:
+            self._whole_at[effect.board] = asked_at
 
-    def _after_orders(self, reading: Reading, asked_at: float) -> None:
-        """Post orders of this engine's console again that a whole reading does not show."""
-        if not reading.is_end:
+    def _serve(self, effect: ReadBoard, reading: Reading) -> None:
+        """Note for the checks what the engine can know by a reading."""
+        self.messages += len(reading.posts)
+        for post in reading.posts:
+            for order in post.orders:
+                self.truth.serve(order, post.enqueued_at, self.world.clock.now)
+        if not reading.is_end or effect.most == 1:
             return
-        for order_id, (order, posted_at) in list(self.unseen.items()):
-            if posted_at <= asked_at:
-                del self.unseen[order_id]
-                if self.book is not None and not self.book.has(order_id):
-                    self.world.log(f"{self.boot} posts {order_id} again")
-                    self.post_order(order, is_again=True)
+        if effect.board is Board.ORDERS:
+            self.truth.orders_end_at = self.world.clock.now
+        else:
+            self.truth.reports_end_at = self.world.clock.now
 
     def _send(self) -> None:
         if self._is_sending or not self._unsent:
@@ -334,12 +371,10 @@ class SimFleetEngine:
         self.writes += 1
         effect = self._unsent.popleft()
         condition = world.network.condition(self.index, world.clock.now, is_write=True)
-        self._note_answer(effect)
+        if isinstance(effect.document, Presence | Report):
+            presence = effect.document.presence if isinstance(effect.document, Report) else effect.document
+            world.checks.answered(self, presence.rows)
         world.later(world.network.seconds(condition), self, self._sent, effect, condition)
-
-    def _note_answer(self, effect: Write) -> None:
-        if isinstance(effect.document, OrderAnswer):
-            self.world.checks.answered(self, effect.document)
 
     def _sent(self, effect: Write, condition: FleetCondition | None) -> None:
         self._is_sending = False
@@ -366,23 +401,22 @@ class SimFleetEngine:
             self.world.land(effect.document, effect.ttl)
         return "no acknowledgement" if condition is FleetCondition.ACK_LOST else ""
 
-    def post_order(self, order: Order, *, is_again: bool = False) -> None:
+    def post_order(self, order: Order) -> None:
         """Post an order of a console."""
         world = self.world
         condition = world.network.condition(self.index, world.clock.now, is_write=True)
-        world.later(world.network.seconds(condition), self, self._posted, order, condition, is_again)
+        world.later(world.network.seconds(condition), self, self._posted, order, condition)
 
-    def _posted(self, order: Order, condition: FleetCondition | None, is_again: bool) -> None:
+    def _posted(self, order: Order, condition: FleetCondition | None) -> None:
         reason = self._try_to_land(Write(document=order, ttl=ORDER_SECONDS), condition)
-        if not reason and not is_again:
-            self.unseen[order.id] = (order, self.world.clock.now)
         if not reason:
-            self.tell(LookWanted(at=self.own_time()))
+            signer = verify(order, self.signers)
+            verified = VerifiedOrder(order=order, signer=signer) if isinstance(signer, Signer) else None
+            self.truth.serve(order, self.world.clock.now, inf)
+            self.tell(OrderPosted(at=self.own_time(), order=order, verified=verified))
 
     def check(self, order: Order) -> str:
         """Return why an order of a console would be void."""
-        if self.book is None:
-            return "this engine knows no orders"
         at = self.member.clock.namespace_time(self.own_time())
         signer = Signer(by="", fingerprint="") if self.signers is None else verify(order, self.signers)
         return self.book.check(order, signer, at)
@@ -390,7 +424,10 @@ class SimFleetEngine:
     def _clean(self, effect: Clean) -> None:
         gone: list[SimPost] = self.world.boards[effect.board].clean(effect)
         self.writes += 1
-        self.world.checks.cleaned(self, gone)
+        if effect.is_flush:
+            self.world.log(f"{self.boot} flushes {len(gone)} messages of {effect.board}")
+        self.world.checks.cleaned(self, effect, gone)
+        self.world.later(0.1, self, self.tell, CleaningEnded(at=self.own_time(), wanted=effect, deleted=len(gone)))
 
     # -- acts -------------------------------------------------------------------------------------------------------
 
@@ -409,8 +446,8 @@ class SimFleetEngine:
         done = self.guard.carry_out(effect, self.own_time(), fails=fails)
         world.checks.acted(self, effect, done, before, decided_at)
         self.local_disk = {key: one for key, one in self.guard.held.items() if one.owner == LOCAL}
-        is_slow = isinstance(effect, CarryOut) and BY_ID[effect.order.text.verb].slow
-        world.later(world.random.uniform(1.0, 30.0) if is_slow else 0.0, self, self._acted, done.ended)
+        ended = done.ended if isinstance(effect, CarryOut) else Undone(at=self.own_time(), order=effect.order)
+        world.later(0.0, self, self._acted, ended)
         self.is_acting = False
         self._act_next()
 
@@ -446,8 +483,13 @@ class SimFleetEngine:
         """Return whether acts are under way."""
         return self.is_acting or bool(self._acts)
 
+    @property
+    def is_deaf(self) -> bool:
+        """Return whether it has not read the boards as far as an act needs."""
+        return not self.book.is_informed
+
 
 def _signers(kind: EngineKind) -> Signers:
-    if kind in (EngineKind.LOOK_ONLY, EngineKind.NO_ORDERS):
+    if kind is EngineKind.LOOK_ONLY:
         return None
     return frozenset(KEYS[:-1] if kind is EngineKind.FEWER_SIGNERS else KEYS)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.fleet.fleet_documents import Outcome, Subject
-from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, TakeUp, Undo
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.fleet.fleet_documents import Outcome, StandingFleetOrder, Subject
+from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
 from paired_servicebus.core.operator import action_row
@@ -83,23 +82,23 @@ class SimGuard:
 
     # -- orders of the fleet ----------------------------------------------------------------------------------------
 
-    def carry_out(self, effect: CarryOut | TakeUp | Undo, at: float, *, fails: bool) -> Done:
+    def carry_out(self, effect: CarryOut | Undo, at: float, *, fails: bool) -> Done:
         """Carry an effect out, or refuse it. fails: what it does fails."""
-        match effect:
-            case CarryOut():
-                text = decode_order_text(effect.order.signed)
-                action = BY_ID[text.verb]
-                changes = action_row.changes_something(action, self.snapshot(at), Scope(text.scope), effect.targets)
-                refusal = action_row.read_only(action) if _READ_ONLY in self.held and changes else ""
-                if refusal:
-                    return self._refused(action, Scope(text.scope), effect.targets, text.id, refusal, at)
-                return self._act(action, Scope(text.scope), effect.targets, text.id, text.id, at, fails=fails)
-            case TakeUp(order=order):
-                action, targets = BY_ID[order.verb], (order.target,) if order.target else ()
-                return self._act(action, Scope(order.scope), targets, order.order_id, order.order_id, at, fails=fails)
-            case Undo(order=order):
-                action, targets = BY_ID[BY_ID[order.verb].undo], (order.target,) if order.target else ()
-                return self._act(action, Scope(order.scope), targets, effect.answers, effect.answers, at, fails=False)
+        if isinstance(effect, Undo):
+            order = effect.order
+            action, targets = BY_ID[BY_ID[order.verb].undo], (order.target,) if order.target else ()
+            return self._act(action, Scope(order.scope), targets, "", at, fails=False)
+        text, order_id = effect.order.text, effect.order.id
+        action = BY_ID[text.verb]
+        changes = action_row.changes_something(action, self.snapshot(at), Scope(text.scope), effect.targets)
+        refusal = action_row.read_only(action) if _READ_ONLY in self.held and changes else ""
+        if refusal:
+            return self._refused(action, Scope(text.scope), effect.targets, order_id, refusal, at)
+        return self._act(action, Scope(text.scope), effect.targets, order_id, at, fails=fails)
+
+    def take_up(self, order: StandingFleetOrder) -> None:
+        """Apply what held in the boot before."""
+        self._apply(BY_ID[order.verb], order.subject, order.order_id)
 
     def _act(
         self,
@@ -107,7 +106,6 @@ class SimGuard:
         scope: Scope,
         targets: tuple[str, ...],
         owner: str,
-        answers: str,
         at: float,
         *,
         fails: bool,
@@ -115,17 +113,14 @@ class SimGuard:
         snapshot = self.snapshot(at)
         fault = action_row.fault(action, snapshot, scope, targets)
         if fault and not (action.revokes and scope is Scope.ENTITY):
-            return self._refused(action, scope, targets, answers, fault, at)
+            return self._refused(action, scope, targets, owner, fault, at)
         reasons = {one: fault or self._why_not(action, snapshot, scope, one) for one in targets or ("",)}
-        reason = next(filter(None, reasons.values()), "")
-        if reason and not action.stands_for:
-            return self._refused(action, scope, targets, answers, reason, at)
         failed = tuple(one for one, why in reasons.items() if fails and not why and not action.revokes)
         changed = tuple(_subject(action, scope, one) for one in reasons if one not in failed)
-        for subject in changed if action.stands_for else ():
+        for subject in changed:
             self._apply(action, subject, owner)
         outcome = Outcome.FAILED if failed else Outcome.DONE
-        ended = OrderEnded(at=at, order_id=answers, outcome=outcome, text=outcome.value, not_held=failed)
+        ended = OrderEnded(at=at, order_id=owner, outcome=outcome, text=outcome.value, not_held=failed)
         return Done(ended, changed, tuple(_subject(action, scope, one) for one in failed))
 
     def _apply(self, action: Action, subject: Subject, owner: str) -> None:
@@ -141,10 +136,10 @@ class SimGuard:
         return action_row.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
 
     def _refused(
-        self, action: Action, scope: Scope, targets: tuple[str, ...], answers: str, text: str, at: float
+        self, action: Action, scope: Scope, targets: tuple[str, ...], owner: str, text: str, at: float
     ) -> Done:
         named = targets or ("",)
-        ended = OrderEnded(at=at, order_id=answers, outcome=Outcome.REFUSED, text=text, not_held=named)
+        ended = OrderEnded(at=at, order_id=owner, outcome=Outcome.REFUSED, text=text, not_held=named)
         return Done(ended, (), tuple(_subject(action, scope, one) for one in named))
 
     # -- local orders -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, answer, new_id, presence
+from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, new_id, presence
 from tests.stage.application import BATCH, greeting
 from tests.stage.console import ENTITY, PEN, Console
 from tests.stage.course import BACKLOG, PRIMARY, SECONDARY
@@ -185,7 +185,8 @@ class Fleet:
         return [read_post(show_message(one), board) for one in self.on_board(board)]
 
     def is_posted(self, text: OrderText) -> bool:
-        return any(isinstance(one.document, Order) and one.copies == text.id for one in self.posts(Board.ORDERS))
+        wanted = sign(text).id
+        return any(isinstance(one.document, Order) and one.copies == wanted for one in self.posts(Board.ORDERS))
 
 
 # -- cut off -----------------------------------------------------------------------------------------------------------
@@ -439,7 +440,7 @@ async def _kill_in_post(fleet: Fleet, hosts: list[Actor], verb: str) -> bool:
 
 # -- killed while it cleans --------------------------------------------------------------------------------------------
 
-OVER: Final = 300
+OVER: Final = 600
 """Posts on each board that do not count, behind one that does: a batch delete reaches none of them."""
 AGE: Final = 900.0
 """Seconds since they were posted."""
@@ -472,20 +473,20 @@ async def cleaning_kills(director: Director, _minutes: float, count: int) -> Non
 async def _fill_boards(fleet: Fleet) -> frozenset[str]:
     """Post what counts, and much behind it that does not; let time pass. Return the ids of the former."""
     text = OrderText(
-        id=new_id(), primary=PRIMARY, secondary=SECONDARY, verb="force", scope="entity", targets=(ENTITY,),
-        engines=None, typed=ENTITY, why="drill", issued_at=time.time(), act_within=60.0, stands_for=3 * 3600.0,
-        on_top_of=0, seen=(("gone", "healthy"),),
+        primary=PRIMARY, secondary=SECONDARY, verb="force", scope="entity", targets=(ENTITY,), engines=None,
+        typed=ENTITY, reach=1, why="drill", issued_at=time.time(), until=time.time() + 3 * 3600.0, seen="",
     )  # fmt: skip
-    kept, ended = answer(order_id=text.id), Goodbye(id=new_id(), author=GONE, reason="its time was over")
+    kept = presence(author=replace(AUTHOR, engine="kept"))
+    ended = Goodbye(id=new_id(), author=GONE, reason="its time was over")
     async with fleet.board() as board:
         await board.write(sign(text), DAY)
         await board.write(kept, DAY)
-        for _ in range(OVER):
+        for _ in range(2 * OVER):
             await board.write(Watch(id=new_id(), by="gone", look=5.0, report=15.0), 120.0)
             await board.write(presence(author=GONE), PRESENCE_SECONDS)
         await board.write(ended, PRESENCE_SECONDS)
     fleet.director.sandbox.advance(AGE)
-    return frozenset({text.id, kept.id, ended.id})
+    return frozenset({sign(text).id, kept.id, ended.id})
 
 
 async def _kill_cleaner(fleet: Fleet, host: Actor, counting: frozenset[str]) -> None:
@@ -648,7 +649,8 @@ async def _order_watched(fleet: Fleet, console: Console, verb: str) -> None:
 
 async def _order_unwatched(fleet: Fleet, text: OrderText) -> None:
     """Post without an engine, so without a watch. Raises Broken."""
-    text = OrderText(**{name: getattr(text, name) for name in text.__slots__} | {"issued_at": time.time()})
+    now = time.time()
+    text = replace(text, issued_at=now, until=now + text.until - text.issued_at)
     waits = CoreWaits(host.pid for host in fleet.hosts)
     async with fleet.board() as board:
         posted = time.time()

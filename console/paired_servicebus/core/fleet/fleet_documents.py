@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import State
@@ -20,21 +22,25 @@ VERSION: Final = 1
 """The version of the documents that this program writes, and the newest one that it reads."""
 MAX_BYTES: Final = 16 * 1024
 """Bytes of a message's body, deflated where that is shorter."""
-MAX_SIGNED_BYTES: Final = 40 * 1024
-"""Bytes that are signed: an order to 500 engines names each with its state, and deflates to a tenth."""
+MAX_SIGNED_BYTES: Final = 12 * 1024
+"""Bytes that are signed: an order names its targets and at most MAX_NAMED_ENGINES engines."""
+MAX_NAMED_ENGINES: Final = 50
+MAX_CARRIED: Final = 30
+MAX_CARRIED_BYTES: Final = 16 * 1024
+"""Signed orders that one presence carries, and their bytes with the signatures."""
+MAX_ROWS: Final = 50
+"""Orders answered in one presence."""
 MAX_REPORT_BYTES: Final = 192 * 1024
 PRESENCE_SECONDS: Final = 3 * 3600.0
 PRESENCE_INTERVAL: Final = 3600.0
 """Seconds between two presences of an engine in which nothing changes."""
 WATCH_SECONDS: Final = 120.0
-ONE_SHOT_SECONDS: Final = 600.0
-"""Seconds after which an order that does not stand is void."""
-MAX_NOT_WELL: Final = 50
+MAX_NOT_WELL: Final = 10
 """Entities named in a presence."""
 
 
 Subject = tuple[str, str, str]
-"""What an order is about: its action's subject or id, its scope, and the target without case."""
+"""What an order is about: its action's subject, its scope, and the target without case."""
 
 
 class Board(StrEnum):
@@ -55,7 +61,6 @@ class DocumentKind(StrEnum):
     PRESENCE = "presence"
     GOODBYE = "goodbye"
     REPORT = "report"
-    ANSWER = "answer"
     WATCH = "watch"
     ORDER = "order"
 
@@ -64,7 +69,6 @@ BOARD_OF: Final = {
     DocumentKind.PRESENCE: Board.REPORTS,
     DocumentKind.GOODBYE: Board.REPORTS,
     DocumentKind.REPORT: Board.REPORTS,
-    DocumentKind.ANSWER: Board.REPORTS,
     DocumentKind.WATCH: Board.ORDERS,
     DocumentKind.ORDER: Board.ORDERS,
 }
@@ -86,6 +90,31 @@ class Author:
     secondary: str
 
 
+class Outcome(StrEnum):
+    """What an engine did about an order."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRow:
+    """One engine's answer to an order, with the text that its guard gave."""
+
+    order_id: str
+    outcome: Outcome
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedOrder:
+    """The signed bytes of an order, which are UTF-8, and the signature: enough to verify and to post it again."""
+
+    signed: str
+    signature: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
     """An engine exists: posted at its start, each hour, and when its syphon or the orders in it change.
@@ -105,9 +134,13 @@ class Presence:
     not_well: tuple[FleetEntityState, ...]
     takes: Takes
     signers: str
-    standing: tuple[str, ...]
-    newest_order: int
     clock_offset: float | None
+    rows: tuple[OrderRow, ...] = ()
+    """What it did about the newest orders that it has seen, at most MAX_ROWS."""
+    newest_order: float = 0.0
+    """Time of issue of the newest order that it has seen."""
+    carried: tuple[CarriedOrder, ...] = ()
+    """The newest orders that it has seen, releases included, at most MAX_CARRIED."""
     next_within: float = PRESENCE_INTERVAL
     """Seconds within which it posts again, while all is well."""
     differs: tuple[str, ...] = ()
@@ -133,28 +166,6 @@ class Report:
     snapshot: Snapshot
 
 
-class Outcome(StrEnum):
-    """What an engine did about an order."""
-
-    DONE = "done"
-    REFUSED = "refused"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderAnswer:
-    """One engine's answer to an order, with the text that its guard gave."""
-
-    id: str
-    author: Author
-    order_id: str
-    number: int
-    """The order's number on the board."""
-    at: float
-    outcome: Outcome
-    text: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """Somebody watches: look at the orders and report at this pace. It is unsigned, hence bounded by pace.py."""
@@ -169,33 +180,29 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderText:
-    """The signed part of an order."""
+    """The signed part of an order: the state of its targets until an end."""
 
-    id: str
     primary: str
     secondary: str
     verb: str
-    """The id of an action."""
+    """The id of an action: the state that its targets shall have. One that revokes leaves them to the rules."""
     scope: str
     targets: tuple[str, ...]
     engines: tuple[str, ...] | None
     """The engines meant; None: all."""
     typed: str
+    reach: int
+    """Number of engines that the author addressed; 0: not known, so the target's name is typed."""
     why: str
     issued_at: float
-    act_within: float
-    """Seconds after `issued_at` within which an order that does not stand is carried out."""
-    stands_for: float | None
-    """Seconds that a standing order stands; None: it is done once."""
-    on_top_of: int
-    """Number of the newest order that its author had read."""
-    seen: tuple[tuple[str, str], ...]
-    """Engines and their states as its author saw them."""
+    until: float
+    seen: str
+    """Digest of the engines and their states as the author saw them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """An order: its text, the bytes that were signed, and the signature. Only the bytes decide."""
+    """An order: its text, the bytes that were signed, and the signature. Only the bytes decide, whoever posts them."""
 
     text: OrderText
     signed: bytes
@@ -203,27 +210,40 @@ class Order:
 
     @property
     def id(self) -> str:
-        return self.text.id
+        """Return the digest of the signed bytes: a copy is the same order."""
+        return order_id(self.signed)
+
+    @property
+    def carried(self) -> CarriedOrder:
+        return CarriedOrder(signed=self.signed.decode(), signature=self.signature)
 
 
-Document = Presence | Goodbye | Report | OrderAnswer | Watch | Order
+@lru_cache(maxsize=4096)
+def order_id(signed: bytes) -> str:
+    """Return the id of an order with these signed bytes."""
+    return sha256(signed).hexdigest()[:32]
+
+
+Document = Presence | Goodbye | Report | Watch | Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingFleetOrder:
-    """One subject of a standing order in force. since: when it arrived on the board."""
+    """One subject of an order in force. since: when it was read first."""
 
     subject: Subject
     order_id: str
-    number: int
     verb: str
     label: str
-    scope: str
     target: str
     by: str
     why: str
     since: float
     until: float
+
+    @property
+    def scope(self) -> str:
+        return self.subject[1]
 
     def __str__(self) -> str:
         target = f" {repeated(self.target)}" if self.target else ""
@@ -252,6 +272,14 @@ class Unverified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedOrder:
+    """An order and the principal whose key signed it."""
+
+    order: Order
+    signer: Signer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
     """A message as it was read from a board."""
 
@@ -272,13 +300,14 @@ class Posted:
     """Its subject, if that is a DocumentKind; empty: foreign."""
     signer: Signer | Unverified | None = None
     """Whose key signed an order; None: it was not verified, so it is void."""
+    carried: tuple[VerifiedOrder, ...] = ()
+    """The orders in a presence or report that a key of an operator signed."""
 
 
 KINDS: Final[dict[type, DocumentKind]] = {
     Presence: DocumentKind.PRESENCE,
     Goodbye: DocumentKind.GOODBYE,
     Report: DocumentKind.REPORT,
-    OrderAnswer: DocumentKind.ANSWER,
     Watch: DocumentKind.WATCH,
     Order: DocumentKind.ORDER,
 }

@@ -13,6 +13,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     StandingFleetOrder,
     Subject,
+    VerifiedOrder,
 )
 from paired_servicebus.core.model.snapshot import Snapshot
 
@@ -76,17 +77,42 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderEnded:
-    """The guard carried an order out, or refused it.
-
-    order_id: empty for the end of a standing order, which is not answered. not_held: targets of a standing order that
-    are not in effect here, so nothing is released at its end.
-    """
+    """The guard carried an order out, or refused it. not_held: targets for which it is not in force here."""
 
     at: float
     order_id: str
     outcome: Outcome
     text: str
     not_held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """The guard performed an Undo, or it failed."""
+
+    at: float
+    order: StandingFleetOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOnDisk:
+    """What was seen up to a version is on disk. trouble: why it is not; empty: it is."""
+
+    at: float
+    version: int
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderPosted:
+    """The namespace accepted an order of a console of this engine.
+
+    verified: the same with its signer: it is seen, whether or not a reading shows it.
+    """
+
+    at: float
+    order: Order
+    verified: VerifiedOrder | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +127,16 @@ class LocallyOrdered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignersChanged:
-    """The file of operators changed. signers: its hash; empty: it is unusable, so this engine looks only."""
+    """The file of operators changed.
+
+    Args:
+        signers: its hash; empty: it is unusable, so this engine looks only.
+        verdicts: whether it verifies each seen order, by id; those without an entry keep their verdict.
+    """
 
     at: float
     signers: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookWanted:
-    """The orders are to be read now: this engine starts, or posted one."""
-
-    at: float
+    verdicts: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +163,11 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningEnded:
-    """A Clean was performed. behind: the deleted messages behind one that counts; None: it failed."""
+    """A Clean was performed. deleted: its messages; None: it failed."""
 
     at: float
-    board: Board
-    behind: int | None
+    wanted: Clean
+    deleted: int | None
 
 
 FleetEvent = (
@@ -153,9 +178,11 @@ FleetEvent = (
     | OwnState
     | Watched
     | OrderEnded
+    | Undone
+    | KeptOnDisk
+    | OrderPosted
     | LocallyOrdered
     | SignersChanged
-    | LookWanted
     | Ticked
     | RosterWanted
     | CleaningEnded
@@ -190,7 +217,6 @@ class CarryOut:
     """
 
     order: Order
-    number: int
     by: str
     fingerprint: str = ""
     targets: tuple[str, ...] = ()
@@ -198,31 +224,10 @@ class CarryOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeUp:
-    """Apply a standing order again that the engine before this one stored: the board is not read yet."""
-
-    order: StandingFleetOrder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """Undo a standing order: its end has come, or an order that revokes it came late.
-
-    answers: the id of the order that revokes it, which waits for an answer; empty: none does.
-    """
+    """Undo a standing order: it is over, or does not count any more."""
 
     order: StandingFleetOrder
-    text: str
-    answers: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerOrder:
-    """Answer an order that is not carried out. The machine posts it by itself."""
-
-    order_id: str
-    number: int
-    outcome: Outcome
     text: str
 
 
@@ -235,10 +240,11 @@ class Clean:
     """No message that was enqueued before this time counts."""
     now: float = -inf
     """A time that the namespace's clock has reached: a message that ended before it is over."""
-    behind: int = 0
-    """Messages that do not count, behind one that does: they have to be received."""
-    last: int = 0
-    """The number of the last of these."""
+    dead: int = 0
+    """Messages that do not count, behind a post that does: they have to be received."""
+    is_flush: bool = False
+    """Whether the board is flooded: all messages from before that time go, and a namespace without batch delete is
+    asked for them one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,4 +255,4 @@ class Say:
     text: str
 
 
-FleetEffect = ReadBoard | Write | CarryOut | TakeUp | Undo | AnswerOrder | Clean | Say
+FleetEffect = ReadBoard | Write | CarryOut | Undo | Clean | Say

@@ -8,7 +8,9 @@
                                              syphon, queues or orders change
     post a report                            pace.report_interval, and when a state changes, while a watch is in force
     post a watch                             each WATCH_AGAIN seconds while this engine watches
+    post an order again                      when its message vanishes, while this engine watches or posted it itself
     clean the boards                         while watching each minute, with a syphon hourly
+    flush a flooded board                    a moment after its flood is found, different for each engine
 
 An idle engine without these uses reads only the orders, since a reading costs an operation for each message. After
 "server busy" every duty rests. No event makes `step` raise; an unknown one changes nothing.
@@ -16,7 +18,7 @@ An idle engine without these uses reads only the orders, since a reading costs a
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, assert_never
@@ -41,16 +43,17 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,
     Goodbye,
-    OrderAnswer,
-    Outcome,
+    Order,
     Posted,
     Presence,
     Report,
     Watch,
     kind_of,
 )
-from paired_servicebus.core.fleet.fleet_events import AnswerOrder, Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
-from paired_servicebus.core.fleet.orders.order_book import OrderBook
+from paired_servicebus.core.fleet.fleet_events import Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
+from paired_servicebus.core.fleet.orders.order_answers import order_views
+from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, FleetVerbs
 from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
 from paired_servicebus.core.model.entity_state import WELL
@@ -76,7 +79,7 @@ class Identity:
 class OwnDocuments:
     """The documents of one engine. Their ids are its boot and a running number."""
 
-    def __init__(self, identity: Identity, orders: OrderBook) -> None:
+    def __init__(self, identity: Identity, orders: EngineOrders) -> None:
         self._identity, self._orders = identity, orders
         self._count = 0
 
@@ -89,6 +92,10 @@ class OwnDocuments:
         """Take the hash of the changed file of signers; return whether verdicts by it may differ."""
         before, self._identity = self._identity.signers, replace(self._identity, signers=signers)
         return signers not in ("", before)
+
+    @property
+    def has_signers(self) -> bool:
+        return bool(self._identity.signers)
 
     def takes(self, snapshot: Snapshot) -> Takes:
         """Return whether this engine acts on orders."""
@@ -103,7 +110,8 @@ class OwnDocuments:
             "moving" if status in _MOVING else status,
             snapshot.syphon.paused_queues,
             tuple(queue.index for queue in snapshot.queues),
-            self._orders.standing,
+            self._orders.rows,
+            self._orders.register.carried(),
             self._orders.differences,
             self.takes(snapshot),
             self._identity.signers,
@@ -131,9 +139,10 @@ class OwnDocuments:
             ),
             takes=self.takes(snapshot),
             signers=self._identity.signers,
-            standing=self._orders.standing,
-            newest_order=self._orders.newest,
             clock_offset=clock_offset,
+            rows=self._orders.rows,
+            newest_order=self._orders.register.newest_issue,
+            carried=self._orders.register.carried(),
             differs=self._orders.differences[:MAX_DIFFERENCES],
         )
 
@@ -146,64 +155,6 @@ class OwnDocuments:
     def goodbye(self, reason: str) -> Goodbye:
         """Return a goodbye."""
         return Goodbye(id=self.next_id(), author=self._identity.author, reason=reason)
-
-    def answer(self, order_id: str, number: int, at: float, outcome: Outcome, text: str) -> OrderAnswer:
-        """Return an answer to an order. at: the namespace's time."""
-        return OrderAnswer(
-            id=self.next_id(),
-            author=self._identity.author,
-            order_id=order_id,
-            number=number,
-            at=at,
-            outcome=outcome,
-            text=text,
-        )
-
-
-# The answers of one engine to orders, until the namespace has them.
-
-MAX_ANSWERS: Final = 100
-"""Answers that wait for the namespace; the oldest gives way."""
-ANSWER_SECONDS: Final = 3600.0
-
-
-class AnswerQueue:
-    """The answers that wait. Every `now` is the namespace's time."""
-
-    def __init__(self, documents: OwnDocuments, orders: OrderBook) -> None:
-        self._documents, self._orders = documents, orders
-        self._waiting: deque[OrderAnswer] = deque(maxlen=MAX_ANSWERS)
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, order_id: str, number: int, outcome: Outcome, text: str, now: float) -> None:
-        """Add a new answer."""
-        self._waiting.append(self._documents.answer(order_id, number, now, outcome, text))
-
-    def add_again(self, answer: OrderAnswer) -> None:
-        """Add an answer that the namespace did not accept."""
-        self._waiting.append(answer)
-
-    def take_from(self, effects: tuple[FleetEffect, ...], now: float) -> list[FleetEffect]:
-        """Add the answers among the effects of the order rules; return the other effects."""
-        others: list[FleetEffect] = []
-        for one in effects:
-            if isinstance(one, AnswerOrder):
-                self.add(one.order_id, one.number, one.outcome, one.text, now)
-            else:
-                others.append(one)
-        return others
-
-    def post(self, now: float) -> list[FleetEffect]:
-        """Return the writes of all waiting answers. An answer stays until its order's end."""
-        answers = tuple(self._waiting)
-        self._waiting.clear()
-        ends = ((answer, self._orders.find(answer.order_id)) for answer in answers)
-        return [
-            Write(document=answer, ttl=max(ANSWER_SECONDS, (found[1] - now) if found is not None else 0.0))
-            for answer, found in ends
-        ]
 
 
 # The times of one engine's next duties in the fleet, and of its latest posts.
@@ -219,7 +170,7 @@ class DueTimes:
     watch: float = inf
     clean: float = inf
     presence_retry: float = -inf
-    answers: float = -inf
+    flush: float = inf
 
 
 @dataclass
@@ -235,7 +186,7 @@ class LatestPosts:
 
     def is_cleaning_new(self, wanted: Clean) -> bool:
         """Note a cleaning; return whether it deletes more than the latest one."""
-        if wanted.before <= self.cleaned.get(wanted.board, 0.0) + 1.0 and not wanted.behind:
+        if wanted.before <= self.cleaned.get(wanted.board, 0.0) + 1.0 and not wanted.dead:
             return False
         self.cleaned[wanted.board] = max(wanted.before, self.cleaned.get(wanted.board, 0.0))
         return True
@@ -304,6 +255,10 @@ class WatchBook:
 REPORT_SECONDS: Final = 120.0
 ROSTER_WAIT: Final = 3.0
 """Seconds that the first watch waits for a reading, which gives it the number of engines."""
+FLUSH_WAIT: Final = 30.0
+"""Seconds after the finding of a flood until the last engine flushes the board: mostly the first one did then."""
+POST_AGAIN: Final = 60.0
+"""Least seconds between two posts of one order by an engine that guards it."""
 
 
 class FleetMember:
@@ -313,7 +268,8 @@ class FleetMember:
         identity: this engine's documents' head.
         expect: the number or the names of the engines that pairing.toml expects.
         spread: from 0 up to 1, different for each engine, so that engines do not look together.
-        orders: the orders of this engine, by their rules.
+        orders: the orders of this engine.
+        verbs: the actions that can be ordered.
     """
 
     def __init__(
@@ -322,20 +278,24 @@ class FleetMember:
         *,
         expect: int | tuple[str, ...] | None = None,
         spread: float = 0.0,
-        orders: OrderBook,
+        orders: EngineOrders,
+        verbs: FleetVerbs,
     ) -> None:
         author = identity.author
         self._me, self._boot = author.engine, author.boot
         self._expect, self._spread = expect, spread
-        self.orders = orders
+        self.orders, self._verbs = orders, verbs
         self.clock = NamespaceClock()
         self._readers = {board: BoardReader(board, self.clock) for board in Board}
-        self._roster = Roster(primary=author.primary, secondary=author.secondary)
+        names = expect if isinstance(expect, tuple) else ()
+        self._roster = Roster(primary=author.primary, secondary=author.secondary, expected=names)
         self._watches = WatchBook(author.engine)
         self._documents = OwnDocuments(identity, self.orders)
         self._troubles = BoardTroubles()
         self._due, self._posted = DueTimes(), LatestPosts()
-        self._answers = AnswerQueue(self._documents, self.orders)
+        self._due.reports = -inf if self._is_new else inf
+        self._mine: dict[str, tuple[Order, float]] = {}
+        """The orders that were posted here or again, with the time of the latest post, by our clock."""
         self._own: Snapshot | None = None
         self._at = 0.0
         self._looks = self._skipped = 0
@@ -374,19 +334,20 @@ class FleetMember:
                 self._on_own_state(event.snapshot, event.at)
             case fleet_events.Watched():
                 self._on_watched(event.is_watched, event.at)
-            case fleet_events.OrderEnded() | fleet_events.LocallyOrdered() | fleet_events.SignersChanged():
-                self._on_ordered(event)
-            case fleet_events.RosterWanted() | fleet_events.LookWanted():
-                self._on_wanted(event)
+            case fleet_events.KeptOnDisk():
+                warning = self.orders.note_kept(event.version, event.trouble)
+                return [Say(about="fleet", text=warning)] if warning else []
+            case fleet_events.RosterWanted():
+                self._due.reports = min(self._due.reports, max(event.at, self._posted.reports_read + pace.READ_ASKED))
             case fleet_events.Ending():
                 self._has_ended = True
                 return [Write(document=self._documents.goodbye(event.reason), ttl=PRESENCE_SECONDS)]
             case fleet_events.CleaningEnded():
-                self._readers[event.board].cleaned(event.behind, event.at)
+                self._readers[event.wanted.board].cleaned(is_flush=event.wanted.is_flush)
             case fleet_events.Ticked():
                 pass
             case _:
-                assert_never(event)
+                self._on_ordered(event)
         return []
 
     def _on_read(self, event: fleet_events.BoardRead) -> list[FleetEffect]:
@@ -396,34 +357,68 @@ class FleetMember:
         self._troubles.worked(event.board, READ)
         found = reader.read(event)
         self._skipped += found.skipped
-        effects = self._read_orders(found) if event.board is Board.ORDERS else self._read_reports(found, event.at)
+        effects: list[FleetEffect] = []
+        if found.is_page or found.was_reset:
+            effects += self._read_orders(found) if event.board is Board.ORDERS else self._read_reports(found, event.at)
+        if event.board is Board.ORDERS and (found.is_whole or found.vanished):
+            effects += self._post_again(event.at)
+        if reader.flushing(event.at) is not None and self._due.flush == inf:
+            self._due.flush = event.at + FLUSH_WAIT * self._spread
         return [*effects, found.more] if found.more is not None else effects
 
     def _read_orders(self, found: LookResult) -> list[FleetEffect]:
         if found.was_reset:
-            self.orders.reset()
+            self.orders.board_unread()
             self._watches.clear()
+            return []
         self._watches.read(found.posts)
-        now = self.clock.namespace_time(self._at)
-        return self._answers.take_from(self.orders.read(found.posts, now, is_whole=found.is_whole), now)
+        self.orders.read_orders(found.posts, is_whole=found.is_whole)
+        return []
 
     def _read_reports(self, found: LookResult, at: float) -> list[FleetEffect]:
         now = self.clock.namespace_time(at)
-        for post in found.posts:
-            if self._roster.read(post, now) and isinstance(post.document, OrderAnswer):
-                self.orders.read_answer(post)
+        ours = tuple(post for post in found.posts if self._roster.read(post, now))
+        self.orders.read_reports(ours, now, is_whole=found.is_whole)
         if not found.is_whole:
             return []
         self._read_at, self._shown = at, None
-        before, self._remarks = self._remarks, self._seen().remarks()
+        before, self._remarks = self._remarks, (*self._seen().remarks(), *self._unknown_orders())
         return [Say(about="fleet", text=text) for text in self._remarks if text not in before]
+
+    def _unknown_orders(self) -> tuple[str, ...]:
+        """Return the remark about engines that have seen a newer order than any whose signed bytes are known here."""
+        newest = self.orders.register.newest_issue
+        found = [one.engine for one in self._seen().engines if one.newest_order > newest]
+        if not found or not self.orders.is_informed:
+            return ()
+        more = f" and {len(found) - 3} more" if found[3:] else ""
+        return (f"a newer order than any on the boards is claimed by {', '.join(found[:3])}{more}: order it again",)
+
+    def _post_again(self, at: float) -> list[FleetEffect]:
+        """Post the orders again whose messages vanished, if this engine posted them or watches."""
+        register, reader = self.orders.register, self._readers[Board.ORDERS]
+        guarded = {one.order.id: one.order for one in register.orders}
+        if self._watched_at is None:
+            guarded = {key: one for key, one in guarded.items() if key in self._mine}
+        reader.guarded = frozenset(guarded)
+        effects: list[FleetEffect] = []
+        if reader.unread_since is not None:
+            return effects
+        for order_id, order in guarded.items():
+            posted_at = self._mine[order_id][1] if order_id in self._mine else -inf
+            was_read = reader.last_whole is not None and reader.last_whole > posted_at
+            if reader.missing(order_id) and was_read and at >= posted_at + POST_AGAIN:
+                self._mine[order_id] = (order, at)
+                effects.append(Write(document=order, ttl=ORDER_SECONDS))
+                effects.append(Say(about="fleet", text=f"the order {order_id} was taken from the board: posted again"))
+        return effects
 
     def _on_read_failed(self, event: fleet_events.ReadFailed) -> list[FleetEffect]:
         self._readers[event.board].failed()
         wait = self._failed(event.board, READ, event.reason, event.at, is_busy=event.is_busy)
         if event.board is Board.ORDERS:
             self._due.look = event.at + wait
-        elif self._due.reports < inf or self._watched_at is not None:
+        elif self._due.reports < inf or self._watched_at is not None or self._is_new:
             self._due.reports = event.at + wait
         return []
 
@@ -451,9 +446,6 @@ class FleetMember:
                 self._posted.presence_at, self._due.presence_retry = -inf, retry
             case Watch() if self._watched_at is not None:
                 self._due.watch = retry
-            case OrderAnswer() as answer:
-                self._answers.add_again(answer)
-                self._due.answers = retry
             case _:
                 pass  # the next report follows anyway
 
@@ -471,6 +463,11 @@ class FleetMember:
             self._due.report = min(self._due.report, max(at, self._posted.report_at + floor))
 
     @property
+    def _is_new(self) -> bool:
+        """Return whether this engine takes orders, and has to read first what the others have seen."""
+        return self._documents.has_signers and self.orders.needs_reports
+
+    @property
     def _needs_roster(self) -> bool:
         """Return whether messages are parked that only another engine's syphon moves."""
         own = self._own
@@ -486,34 +483,38 @@ class FleetMember:
         self._due.clean = at + pace.CLEAN_WATCHED if is_watched else inf
 
     def _on_ordered(
-        self, event: fleet_events.OrderEnded | fleet_events.LocallyOrdered | fleet_events.SignersChanged
+        self,
+        event: fleet_events.OrderEnded
+        | fleet_events.Undone
+        | fleet_events.LocallyOrdered
+        | fleet_events.SignersChanged
+        | fleet_events.OrderPosted,
     ) -> None:
+        now = self.clock.namespace_time(event.at)
         match event:
             case fleet_events.LocallyOrdered():
-                self.orders.note_local(event.subjects, event.how)
+                self.orders.note_local(event.subjects, event.how, now)
             case fleet_events.SignersChanged():
                 self._judge_again(event)
             case fleet_events.OrderEnded():
-                self._on_order_ended(event)
-
-    def _on_order_ended(self, event: fleet_events.OrderEnded) -> None:
-        self.orders.note_outcome(event.order_id, event.outcome, event.not_held)
-        found = self.orders.find(event.order_id)
-        if found is not None:
-            now = self.clock.namespace_time(event.at)
-            self._answers.add(event.order_id, found[0], event.outcome, event.text, now)
+                self.orders.note_outcome(event.order_id, event.outcome, event.text, event.not_held)
+            case fleet_events.Undone():
+                self.orders.note_undone(event.order)
+            case fleet_events.OrderPosted(order=order, verified=verified):
+                self._mine[order.id] = (order, event.at)
+                if verified is not None:
+                    self.orders.see(verified, self.clock.earliest(event.at))
+                self._due.look = event.at
+            case _:
+                assert_never(event)
 
     def _judge_again(self, event: fleet_events.SignersChanged) -> None:
         if self._documents.take_signers(event.signers):
             self._readers[Board.ORDERS].restart()
-            self.orders.judge_again()
+            self.orders.board_unread()
+            self.orders.judge_again(dict(event.verdicts))
             self._due.look = event.at
-
-    def _on_wanted(self, event: fleet_events.RosterWanted | fleet_events.LookWanted) -> None:
-        if isinstance(event, fleet_events.LookWanted):
-            self._due.look = event.at
-            return
-        self._due.reports = min(self._due.reports, max(event.at, self._posted.reports_read + pace.READ_ASKED))
+            self._due.reports = event.at if self._is_new else self._due.reports
 
     # -- duties -------------------------------------------------------------------------------------------------
 
@@ -540,7 +541,7 @@ class FleetMember:
 
     def _duties(self, at: float) -> list[FleetEffect]:
         now = self.clock.namespace_time(at)
-        effects = self._answers.take_from(self.orders.step(now), now)
+        effects = self.orders.step(now)
         self._due.look = min(self._due.look, at + self.look_seconds)
         if at < self._quiet_until:
             return effects
@@ -548,21 +549,24 @@ class FleetMember:
         if self._own is not None:
             effects += self._post_presence(self._own, at)
             effects += self._post_report(self._own, at)
-        if at >= self._due.answers:
-            effects += self._answers.post(now)
         effects += self._post_watch(at)
         effects += self._clean(at)
+        effects += self._flush(at)
         return effects
 
     def _look(self, at: float) -> list[FleetEffect]:
         effects: list[FleetEffect] = []
+        for board, reader in self._readers.items():
+            if reader.resumes_at <= at and not reader.is_reading(at):
+                effects.append(self._read(board, at))
         if self._due.look <= at and not self._readers[Board.ORDERS].is_reading(at):
             wait = self.look_seconds
             self._due.look = at + (pace.first_wait(wait, self._spread) if self._looks == 0 else wait)
             self._looks += 1
             effects.append(self._read(Board.ORDERS, at))
         if self._due.reports <= at and not self._readers[Board.REPORTS].is_reading(at):
-            self._due.reports = at + pace.READ_REPORTS if self._watched_at is not None else inf
+            is_often = self._watched_at is not None or self._is_new
+            self._due.reports = at + pace.READ_REPORTS if is_often else inf
             if self._needs_roster:
                 self._due.reports = min(self._due.reports, at + pace.READ_UNWATCHED)
             self._posted.reports_read = at
@@ -621,8 +625,16 @@ class FleetMember:
         if at < self._due.clean:
             return []
         self._due.clean = at + interval
-        wanted = (reader.cleaning(at) for reader in self._readers.values())
+        known = frozenset(one.order.id for one in self.orders.shown)
+        wanted = (reader.cleaning(at, known) for reader in self._readers.values())
         return [one for one in wanted if self._posted.is_cleaning_new(one)]
+
+    def _flush(self, at: float) -> list[FleetEffect]:
+        """Delete what floods a board. Another engine may have done so meanwhile: then its end is reached or nearer."""
+        if at < self._due.flush:
+            return []
+        self._due.flush = inf
+        return [one for reader in self._readers.values() if (one := reader.flushing(at)) is not None]
 
     @property
     def next_deadline(self) -> float:
@@ -630,15 +642,19 @@ class FleetMember:
         if self._has_ended:
             return inf
         due = self._due
-        look = max(due.look, self._readers[Board.ORDERS].reading_until)
-        reports = max(due.reports, self._readers[Board.REPORTS].reading_until)
-        report = inf if self._own is None else due.report
-        times = [look, reports, report, due.clean, self._watch_due(), self._presence_due()]
-        if self._answers:
-            times.append(due.answers)
+        orders, reports = self._readers[Board.ORDERS], self._readers[Board.REPORTS]
+        times = [
+            max(min(due.look, orders.resumes_at), orders.reading_until),
+            max(min(due.reports, reports.resumes_at), reports.reading_until),
+            inf if self._own is None else due.report,
+            due.clean,
+            due.flush,
+            self._watch_due(),
+            self._presence_due(),
+        ]
         earliest = max(min(times), self._quiet_until)
-        orders = self.orders.next_deadline
-        return earliest if orders is None else min(earliest, orders + self._at - self.clock.namespace_time(self._at))
+        ends = self.orders.next_deadline
+        return earliest if ends is None else min(earliest, ends + self._at - self.clock.namespace_time(self._at))
 
     def _presence_due(self) -> float:
         if self._own is None:
@@ -681,13 +697,18 @@ class FleetMember:
             my_boot=bound_text(self._boot),
             engines=seen.engines,
             entities=entities,
-            orders=self.orders.orders(seen.engines, self.clock.namespace_time(self._at)),
+            orders=order_views(self.orders.shown, self._verbs, seen.engines, seen.answers, self._expect),
             read_at=self._read_at,
             trouble=self._troubles.text,
             trouble_since=self._troubles.since,
             watched=self._pace is not None,
             look_seconds=self.look_seconds,
             expected=self._expected,
+            expected_names=self._expect if isinstance(self._expect, tuple) else (),
+            unread=self._readers[Board.ORDERS].behind,
+            unread_since=self._readers[Board.ORDERS].unread_since,
+            clock_offset=self.clock.offset,
+            is_flooded=self._roster.is_flooded(self.clock.namespace_time(self._at)),
             missing=seen.missing(self._expect) if isinstance(self._expect, tuple) else (),
             skipped=self._skipped + self._roster.skipped,
             remarks=self._remarks,

@@ -86,7 +86,7 @@ class FleetEngine:
     states: tuple[tuple[State, int], ...]
     """Its entities by state."""
     not_well: tuple[FleetEntityState, ...]
-    """Its entities that are not healthy, at most 50."""
+    """Its entities that are not healthy, at most 10."""
     queues: tuple[int, ...]
     """Indices of its backlog queues."""
     syphon: str
@@ -94,10 +94,8 @@ class FleetEngine:
     takes: Takes
     signers: str
     """Hash of its file of signers; empty: it has none."""
-    standing: tuple[str, ...]
-    """Ids of the orders that stand in it."""
-    newest_order: int
-    """Number of the newest order that it read."""
+    newest_order: float
+    """Time of issue of the newest order that it has seen."""
     clock_offset: float | None = None
     """Seconds that its clock is ahead of the namespace's; None: unknown."""
     reason: str = ""
@@ -154,10 +152,9 @@ class FleetEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOrder:
-    """One order on the board, and who answered it."""
+    """One order that is the newest about one of its targets, and who answered it."""
 
     id: str
-    number: int
     verb: str
     scope: str = ""
     """The kind of its targets, a value of `Scope`."""
@@ -165,26 +162,32 @@ class FleetOrder:
     engines: tuple[str, ...] | None = None
     """The engines that it names; None: all."""
     by: str
-    """The signer whose key verified; empty: this engine cannot verify it."""
+    """The signer whose key verified; empty: this engine looks only, so it cannot tell whether the order counts."""
     at: float
+    """When it was issued."""
     until: float | None
-    """End of a standing order: its own, or when newer orders replaced all of it; None: it is done once."""
-    acts_until: float | None = None
-    """End of the time in which an order is done that does not stand."""
+    """End of a standing order; None: it leaves its targets to the rules."""
     done: tuple[str, ...] = ()
+    """Engines, at most 20 of each outcome."""
+    more_done: int = 0
     refused: tuple[tuple[str, str], ...] = ()
     """Engine and reason."""
+    more_refused: int = 0
     silent: tuple[tuple[str, float | None], ...] = ()
     """Addressed engines without an answer, and when they were last heard."""
     unnamed: int = 0
-    """Expected engines of which only the number is known; they did not answer."""
+    """Further engines without an answer."""
     why: str = ""
-    void: str = ""
-    """Why this engine does not count it; empty: it counts."""
-    ended: str = ""
-    """Which newer order ended a standing one; empty: none."""
-    is_unverified: bool = False
-    """Whether this engine looks only, so that it cannot tell whether the order counts."""
+
+    @property
+    def done_count(self) -> int:
+        """Return the number of engines that did it."""
+        return len(self.done) + self.more_done
+
+    @property
+    def refused_count(self) -> int:
+        """Return the number of engines that refused it, or failed."""
+        return len(self.refused) + self.more_refused
 
     @property
     def silent_count(self) -> int:
@@ -212,8 +215,18 @@ class FleetView:
     """Seconds between two looks of each engine at the orders."""
     expected: int | None = None
     """Engines that pairing.toml expects; None: it names none."""
+    expected_names: tuple[str, ...] = ()
+    """Their names, if it has them: other engines are claims then."""
     missing: tuple[str, ...] = ()
     """Expected names that were not heard."""
+    unread: int = 0
+    """Messages of the orders board that are known to lie unread; 0: its end is reached."""
+    unread_since: float | None = None
+    """When its end was first not reached."""
+    clock_offset: float | None = None
+    """Seconds that this engine's clock is ahead of the namespace's; None: unknown."""
+    is_flooded: bool = False
+    """Whether more engines are claimed on the reports board than can be."""
     skipped: int = 0
     """Foreign or broken messages on the boards, which were skipped."""
     my_boot: str = ""

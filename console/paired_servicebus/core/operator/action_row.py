@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.targets import ActionTarget, Scope, counted, dead_letters_of, named, unknown_target
 from paired_servicebus.core.text.number_format import plural
@@ -70,8 +69,8 @@ class Action:
     revokes: bool = False
     """Whether it ends the standing order about its subject and target."""
 
-    over_fleet: EnginesPerOrder = EnginesPerOrder.NONE
-    """How many engines one order may address."""
+    over_fleet: bool = False
+    """Whether it can be ordered over the fleet: it sets a state that engines have each for itself."""
     whole: str = "all"
     """The subject of an order of the fleet without targets, as in "syphon paused by ada"."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, FleetVerb, FleetVerbs
+from paired_servicebus.core.fleet.orders.order_rules import FleetVerb, FleetVerbs
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator import consequences
@@ -192,7 +192,7 @@ VERB_GROUPS: Final = {
 ACTIONS: Final[tuple[Action, ...]] = (
     Action(
         id="force",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         key="F",
         key_line={"overview": 2, "entity": 2},
         label="force failover",
@@ -220,7 +220,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="release",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         key="U",
         key_line={"overview": 3, "entity": 3},
         label="release",
@@ -246,7 +246,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="pin",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         key="I",
         key_line={"entity": 5},
         label="pin",
@@ -264,7 +264,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="pause-syphon",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         whole="syphon",
         key="S",
         key_line={"overview": 4, "backlog": 6, "engines": 7},
@@ -282,7 +282,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="resume-syphon",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         whole="syphon",
         key="S",
         label="resume syphon",
@@ -297,7 +297,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="clean-up",
-        over_fleet=EnginesPerOrder.ONE,
         participle="cleaned up",
         key="C",
         key_line={"backlog": 3},
@@ -327,7 +326,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="redrive",
-        over_fleet=EnginesPerOrder.ONE,
         participle="re-driven",
         key="R",
         key_line={"backlog": 2},
@@ -374,7 +372,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="move-stranded",
-        over_fleet=EnginesPerOrder.ONE,
         participle="moved",
         key="M",
         key_line={"backlog": 5},
@@ -427,7 +424,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="read-only",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         whole="engines",
         key="W",
         label="make read-only",
@@ -443,7 +440,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="read-write",
-        over_fleet=EnginesPerOrder.ANY,
+        over_fleet=True,
         whole="engines",
         key="W",
         label="make writable",
@@ -483,8 +480,8 @@ FLEET_VERBS: Final[FleetVerbs] = {
         revokes=action.revokes,
         dangerous=action.dangerous,
         confirms=action.confirms,
-        over=action.over_fleet,
     )
     for action in ACTIONS
+    if action.over_fleet
 }
-"""The rows as the rules of the fleet's orders need them."""
+"""The rows that can be ordered over the fleet, as the rules of orders need them."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.orders.order_answers import Expected, addressed_engines, expected_engines
-from paired_servicebus.core.fleet.orders.order_draft import ACT_SECONDS, OrderDraft, draft_order
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, addressed_count
+from paired_servicebus.core.fleet.orders.order_answers import MAX_LISTED, Expected
+from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
@@ -49,11 +49,17 @@ class FleetRequest:
         stands_for: seconds that a standing order stands; None: the usual 4 hours.
     """
 
-    action: Action
-    aim: ActionTarget
+    command: Command
     engines: tuple[str, ...] | None = None
-    why: str = ""
     stands_for: float | None = None
+
+    @property
+    def action(self) -> Action:
+        return BY_ID[self.command.action_id]
+
+    @property
+    def aim(self) -> ActionTarget:
+        return ActionTarget(Scope(self.command.scope), self.command.targets)
 
 
 def known_fleet(snapshot: Snapshot) -> FleetView:
@@ -67,30 +73,24 @@ def known_fleet(snapshot: Snapshot) -> FleetView:
     return view
 
 
-def draft_request(snapshot: Snapshot, wanted: FleetRequest, *, order_id: str, now: float) -> OrderDraft:
+def draft_request(snapshot: Snapshot, wanted: FleetRequest, *, now: float) -> OrderDraft:
     """Return the order that a request asks for, from what the engine knows of the fleet.
 
     Args:
-        order_id: unguessable, and new.
         now: seconds since the epoch, by the clock of the engine's host.
 
     Raises:
         ConfigurationError: the fleet is unknown, or no engine would take such an order.
     """
-    view = known_fleet(snapshot)
     return draft_order(
-        view,
-        FLEET_VERBS[wanted.action.id],
-        order_id=order_id,
+        known_fleet(snapshot),
+        FLEET_VERBS,
+        wanted.command,
         primary=snapshot.primary,
         secondary=snapshot.secondary,
-        scope=wanted.aim.scope,
-        targets=wanted.aim.targets,
         engines=wanted.engines,
-        why=wanted.why,
         stands_for=wanted.stands_for,
         now=now,
-        expect=view.missing or view.expected or (),
     )
 
 
@@ -119,7 +119,7 @@ def fleet_entities(snapshot: Snapshot, names: Sequence[str], matching: str | Non
 
 def why_not_over_fleet(action: Action, snapshot: Snapshot, aim: ActionTarget) -> str:
     """Return why an action is impossible over the fleet now; empty if it is possible."""
-    if action.over_fleet is EnginesPerOrder.NONE:
+    if not action.over_fleet:
         return f"{action.label} is not allowed over the fleet"
     try:
         view = known_fleet(snapshot)
@@ -206,8 +206,7 @@ def fleet_facts(
     snapshot: Snapshot, wanted: FleetRequest, draft: OrderDraft, *, now: float
 ) -> tuple[tuple[str, str], ...]:
     """Return the facts, each with its label, in the order of their weight."""
-    view = known_fleet(snapshot)
-    expected = _addressed(view, draft)
+    view, expected = known_fleet(snapshot), draft.expected
     facts = [("Reaches", _reaches(view, wanted, draft, expected))]
     facts += [("Refuses", text) for text in _refusals(view, expected)]
     if silent := _silent(view, wanted, expected, now):
@@ -220,16 +219,18 @@ def fleet_facts(
     return tuple(facts)
 
 
-def silent_names(view: FleetView, draft: OrderDraft) -> frozenset[str]:
-    """Return the addressed engines that are silent, and the number of unknown ones as one more entry."""
-    expected = _addressed(view, draft)
+def silent_names(draft: OrderDraft) -> frozenset[str]:
+    """Return the addressed engines whose silence is to be ticked, and the number of unknown ones as one more entry."""
+    expected = draft.expected
+    if not draft.needs_partial:
+        return frozenset()
     unnamed = {f"{expected.unnamed} unknown"} if expected.unnamed else set()
     return frozenset({one.name for one in expected.engines if one.is_silent} | unnamed)
 
 
 def engine_evidence(view: FleetView, wanted: FleetRequest, draft: OrderDraft, now: float) -> tuple[EngineEvidence, ...]:
     """Return a row for each addressed engine: those that will not do it first, then by the targets' state."""
-    addressed = {(one.name, one.boot) for one in _addressed(view, draft).engines}
+    addressed = {(one.name, one.boot) for one in draft.expected.engines}
     found = [one for one in fleet_sentences.present(view) if (one.engine, one.boot) in addressed]
     known = {one.engine for one in found}
     never = sorted(engine for engine, boot in addressed if not boot and engine not in known)
@@ -286,15 +287,10 @@ def _weight(one: FleetEntityState) -> int:
     return WORST_FIRST.index(one.state)
 
 
-def _addressed(view: FleetView, draft: OrderDraft) -> Expected:
-    expect = view.missing or view.expected or ()
-    return addressed_engines(draft.text, expected_engines(view.engines, expect))
-
-
 def _reaches(view: FleetView, wanted: FleetRequest, draft: OrderDraft, expected: Expected) -> str:
     addressed = {(one.name, one.boot) for one in expected.engines}
     now = [one for one in view.engines if one.status is FleetStatus.REPORTING and (one.engine, one.boot) in addressed]
-    total = max(addressed_count(draft.text), len(addressed) + expected.unnamed)
+    total = max(draft.text.reach, expected.count)
     figures = [one.figures for one in now if one.figures is not None]
     sends = f"{rate(sum(one.sends_per_second for one in figures))} sends/s" if figures else "sends unknown"
     if len(figures) < len(now) and figures:
@@ -326,8 +322,9 @@ def _silent(view: FleetView, wanted: FleetRequest, expected: Expected, now: floa
         return ""
     each = [
         f"{name(one.name)} {'never heard' if one.heard_at is None else f'since {minute(one.heard_at, now)}'}"
-        for one in sorted(silent, key=lambda one: untrusted_text.natural(one.name))
+        for one in sorted(silent, key=lambda one: untrusted_text.natural(one.name))[:MAX_LISTED]
     ]
+    each += [f"{len(silent) - MAX_LISTED} more"] if silent[MAX_LISTED:] else []
     each += [f"{expected.unnamed} unknown"] if expected.unnamed else []
     return f"{count} silent: {', '.join(each)}; {_later(wanted.action, count)}"
 
@@ -336,20 +333,15 @@ def _later(action: Action, count: int) -> str:
     they, s = ("it", "s") if count == 1 else ("they", "")
     if action.revokes:
         return f"{they} end{s} what stands on coming back"
-    if action.stands_for:
-        return f"{they} take{s} it up on coming back"
-    return f"over for {'it' if count == 1 else 'them'} in {age(ACT_SECONDS)}"
+    return f"{they} take{s} it up on coming back"
 
 
 def _end(action: Action, draft: OrderDraft, now: float) -> tuple[str, str]:
-    """Return until when it stands, or that it does not."""
-    seconds = draft.text.stands_for
-    if seconds is not None:
-        until = minute(now + seconds, now)
-        return "Until", f"{until}, in {age(seconds)}; then released, with alarms 30 and 5 min before"
+    """Return until when it stands, or what it ends."""
     if action.revokes:
         return "Ends", "what stands, also in engines that come back later"
-    return "Once", f"within {age(ACT_SECONDS)}, or not at all"
+    seconds = draft.text.until - draft.text.issued_at
+    return "Until", f"{minute(now + seconds, now)}, in {age(seconds)}; then released, with alarms 30 and 5 min before"
 
 
 def _refusals(view: FleetView, expected: Expected) -> list[str]:
@@ -359,4 +351,4 @@ def _refusals(view: FleetView, expected: Expected) -> list[str]:
     for one in fleet_sentences.present(view):
         if (one.engine, one.boot) in addressed and not one.takes.acts:
             reasons.setdefault(str(one.takes), []).append(one.engine)
-    return [f"{len(who)} {why}: {names(who)}" for why, who in reasons.items()]
+    return [f"{len(who)} {why}: {names(who, MAX_LISTED)}" for why, who in reasons.items()]

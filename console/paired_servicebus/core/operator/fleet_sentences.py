@@ -13,7 +13,7 @@ from enum import IntEnum
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.standing_rules import ALARM_SECONDS
+from paired_servicebus.core.fleet.orders.standing import ALARM_SECONDS
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
@@ -38,6 +38,7 @@ from paired_servicebus.core.text.untrusted_text import minute, name, names, natu
 # A `Part` has several wordings, the longest first, so that a screen takes the longest that fits.
 
 Part = tuple[str, ...]
+NOT_VERIFIED: Final = "a signer not verified here"
 BETWEEN: Final = " · "
 
 
@@ -48,7 +49,7 @@ def standing_orders(view: FleetView, now: float) -> tuple[FleetOrder, ...]:
 
 
 def _stands(order: FleetOrder, now: float) -> bool:
-    return not order.void and not order.ended and order.until is not None and order.until > now
+    return order.until is not None and order.until > now
 
 
 def ending_stage(order: FleetOrder, now: float) -> float:
@@ -74,14 +75,13 @@ def ending_part(view: FleetView, now: float) -> Part:
 
 def newest_orders(view: FleetView) -> tuple[FleetOrder, ...]:
     """Return all orders, the newest first."""
-    return tuple(sorted(view.orders, key=lambda one: -one.number))
+    return tuple(sorted(view.orders, key=lambda one: -one.at))
 
 
 def order_subject(order: FleetOrder) -> str:
     """Return who ordered what: "payments forced by operator-a"."""
     where = f" at {names(order.engines, 3)}" if order.engines is not None else ""
-    unknown = "a signer not verified here" if order.is_unverified else "a signer unknown here"
-    return f"{_what(order)} {_ordered(order.verb)}{where} by {name(order.by) if order.by else unknown}"
+    return f"{_what(order)} {_ordered(order.verb)}{where} by {name(order.by) if order.by else NOT_VERIFIED}"
 
 
 def _what(order: FleetOrder) -> str:
@@ -114,7 +114,7 @@ def answers_part(order: FleetOrder, now: float, view: FleetView | None = None) -
     """
     parts = _outcomes(order, now, view)
     counts = BETWEEN.join(f"{part.count:,} {part.what.partition(' since ')[0]}" for part in parts)
-    every = max(1, *(part.most for part in parts))
+    every = min(MAX_LISTED, max(1, *(part.most for part in parts)))
     full = [BETWEEN.join(part.text(most) for part in parts) for most in (every, 3, 1) if most <= every]
     again = _when_they_return(order, parts[-1].count if parts[-1].what.startswith(SILENT) else 0, now)
     return tuple(dict.fromkeys([full[0] + again, *full, counts]))
@@ -127,6 +127,8 @@ def not_answered(order: FleetOrder, view: FleetView | None) -> tuple[str, ...]:
 
 
 SILENT: Final = "silent"
+MAX_LISTED: Final = 20
+"""Engines named in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +154,12 @@ class _Outcome:
 
 def _outcomes(order: FleetOrder, now: float, view: FleetView | None) -> list[_Outcome]:
     """Return what the addressed engines did; "silent" comes last."""
-    parts = [_Outcome(len(order.done), "done")]
+    parts = [_Outcome(order.done_count, "done")]
     if order.refused:
         why: dict[str, list[str]] = {}
         for engine, text in order.refused:
             why.setdefault(reason(text) or "no reason given", []).append(engine)
-        parts.append(_Outcome(len(order.refused), "refused", why))
+        parts.append(_Outcome(order.refused_count, "refused", why, order.more_refused))
     if waiting := not_answered(order, view):
         parts.append(_Outcome(len(waiting), "not answered yet", {"": list(waiting)}))
     silent = [one for one in order.silent if one[0] not in waiting]
@@ -175,18 +177,12 @@ def _when_they_return(order: FleetOrder, silent: int, now: float) -> str:
     they, s = ("it", "s") if silent == 1 else ("they", "")
     if silent and (_stands(order, now) or (action is not None and action.revokes)):
         return f": {they} take{s} it up when {they} come{s} back"
-    if silent and order.acts_until is not None and order.acts_until > now:
-        return f": {they} can do it until {minute(order.acts_until, now)}"
     return ""
 
 
 def order_part(order: FleetOrder, now: float, view: FleetView | None = None) -> Part:
-    """Return the order and its answers; of a void one, why it does not count. view: as `answers_part`."""
+    """Return the order and its answers. view: as `answers_part`."""
     head = order_head(order, now)
-    if order.void:
-        return (f"{head}: void, {reason(order.void)}", f"{head}: void")
-    if order.ended:
-        return (f"{head}: {reason(order.ended)}", f"{head}: ended")
     return (*(f"{head}: {text}" for text in answers_part(order, now, view)), head)
 
 
@@ -533,6 +529,18 @@ def differing_cases(view: FleetView, _now: float) -> Cases:
     """Yield each engine that differs from what stands."""
     for engine, text in differences(view):
         yield engine, f"{engine} differs: {text}"
+
+
+def unread_cases(view: FleetView, now: float) -> Cases:
+    """Yield that orders lie unread, one interval after the end of the board was not reached."""
+    if view.unread_since is not None and now - view.unread_since >= view.look_seconds:
+        yield "", f"orders unread behind {plural(view.unread, 'message')} since {minute(view.unread_since, now)}"
+
+
+def flooded_cases(view: FleetView, _now: float) -> Cases:
+    """Yield that more engines are claimed than can be."""
+    if view.is_flooded:
+        yield "", f"the board is flooded: more than {len(view.engines):,} engines are claimed"
 
 
 def ending_cases(view: FleetView, now: float) -> Cases:

@@ -13,7 +13,6 @@ so a short play takes longer.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -29,8 +28,10 @@ import msgspec
 from paired_servicebus.connection_string import parts_of, split_url
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.errors import ControlError, PairedError
+from paired_servicebus.core.fleet.fleet_documents import order_id
 from paired_servicebus.core.fleet.orders.order_draft import draft_order
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -293,8 +294,8 @@ class FleetConsole:
 
         await met(is_met, within)
         order = self.answers(order_id)
-        if order is None or order.void:
-            raise PairedError(f"the order does not count: {order.void if order else 'it is not on the board'}")
+        if order is None:
+            raise PairedError("the order does not count: it is not on the board")
         return order
 
     async def order(self, verb: str, why: str) -> str:
@@ -304,29 +305,18 @@ class FleetConsole:
             raise ControlError("the engine has not reported the fleet")
         draft = draft_order(
             snapshot.fleet,
-            FLEET_VERBS[verb],
-            order_id=secrets.token_hex(16),
+            FLEET_VERBS,
+            Command(action_id=verb, scope=Scope.ENTITY, targets=(ORDERS,), why=why),
             primary=snapshot.primary,
             secondary=snapshot.secondary,
-            scope=Scope.ENTITY,
-            targets=(ORDERS,),
             engines=None,
-            why=why,
             stands_for=STANDS_FOR if FLEET_VERBS[verb].stands else None,
             now=time.time(),
         )
         text = draft.confirm(draft.to_type)
         signed = encode_order_text(text)
-        await self._client.post_order(
-            text.verb,
-            targets=text.targets,
-            scope=text.scope,
-            by=OPERATOR,
-            why=why,
-            signed=signed.decode(),
-            signature=await sign(signed, self._key),
-        )
-        return text.id
+        await self._client.post_order(signed=signed, signature=await sign(signed, self._key), by=OPERATOR)
+        return order_id(signed)
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paired_servicebus.core.errors import FleetBoardError, PairedError, UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Outcome, StandingFleetOrder
-from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, TakeUp, Undo
+from paired_servicebus.core.fleet.fleet_documents import Order, Outcome, StandingFleetOrder
+from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import action_row
@@ -65,19 +65,12 @@ class FleetGuard:
         self._require_reason = require_reason
         self._clock = clock
 
-    async def carry_out(self, effect: CarryOut | TakeUp | Undo) -> OrderEnded:
+    async def carry_out(self, effect: CarryOut | Undo) -> OrderEnded:
         """Carry out an order, or refuse it with a reason. Never raises PairedError."""
-        match effect:
-            case CarryOut():
-                return await self._order(effect, decode_order_text(effect.order.signed))
-            case TakeUp(order=order):
-                action, why = BY_ID[order.verb], f"{order.why} (order {order.number} of the fleet, still stands)"
-                meant = _meant(action, order, f"{order.by} (fleet)")
-                return await self._act(action, meant, why.strip(), order.order_id)
-            case Undo(order=order):
-                action = BY_ID[BY_ID[order.verb].undo]
-                meant = _meant(action, order, f"{order.by} (fleet)")
-                return await self._act(action, meant, effect.text, effect.answers)
+        if isinstance(effect, CarryOut):
+            return await self._order(effect)
+        action = BY_ID[BY_ID[effect.order.verb].undo]
+        return await self._act(action, _meant(action, effect.order, f"{effect.order.by} (fleet)"), effect.text, "")
 
     async def post(self, request: PostOrder, poster: OrderPoster, *, viewer: bool) -> CommandDone:
         """Post a console's signed order, or refuse with a reason. Never raises.
@@ -106,25 +99,26 @@ class FleetGuard:
                 await poster.post_order(order)
             except FleetBoardError as error:
                 return False, f"the order is not known to be on the board: {error}"
-            return True, f"order {text.id} is posted"
+            return True, f"order {order.id} is posted"
 
         meant = CommandIntent(text.verb, Scope(text.scope), text.targets, request.by)
         done, said = await self._guard.write_through(meant, f"{text.why} (posted for the fleet)".strip(), act)
         return CommandDone(id=request.id, ok=done, text=said)
 
-    async def _order(self, effect: CarryOut, text: OrderText) -> OrderEnded:
+    async def _order(self, effect: CarryOut) -> OrderEnded:
+        text, order_id = effect.order.text, effect.order.id
         action = BY_ID[text.verb]
         by = f"{effect.by} ({effect.fingerprint})"
         meant = CommandIntent(action.id, Scope(text.scope), effect.targets, by)
-        why = f"{text.why} (order {effect.number} of the fleet)".strip()
+        why = f"{text.why} (order {order_id[:8]} of the fleet)".strip()
         if self._require_reason and not text.why.strip():
             refusal = f"{action.label} needs a reason here (require_reason is set)"
         else:
             refusal = self._read_only(action, meant)
         if refusal:
             await self._guard.refuse(meant, why, refusal)
-            return self._refused(text.id, meant, refusal)
-        return await self._act(action, meant, why, text.id, late=effect.late)
+            return self._refused(order_id, meant, refusal)
+        return await self._act(action, meant, why, order_id, late=effect.late)
 
     def _read_only(self, action: Action, meant: CommandIntent) -> str:
         """Return why a read-only engine refuses an order; an order that only prolongs what holds here is none."""
@@ -208,4 +202,4 @@ async def take_up_stored(order: StandingFleetOrder, context: CommandContext) -> 
         await COMMAND_HANDLERS[order.verb](context, target)
     except (PairedError, ValueError) as error:  # ValueError: a target that is none, as a file's may be
         return f"cannot be taken up: {order}; {repeated(str(error))}"
-    return f"still stands: {order}; the orders of the fleet are not read yet"
+    return f"still stands: {order}; taken up from the engine before"

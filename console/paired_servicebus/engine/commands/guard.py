@@ -563,7 +563,7 @@ class Guard:
             return False, f"{action_id} failed in the engine ({type(error).__name__}: {error}); see its log"
 
 
-def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
+def _read(order: Arm | Command, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
     """Return the command's row, its intent and its fault; the fault is empty if there is none."""
     action = BY_ID.get(order.action_id)
     nothing = CommandIntent(order.action_id, Scope.ALL, order.targets, order.by)

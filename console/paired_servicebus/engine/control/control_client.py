@@ -209,32 +209,14 @@ class ControlClient:
             token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
         return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
-    async def post_order(
-        self,
-        action_id: str,
-        *,
-        targets: tuple[str, ...] = (),
-        scope: str = "",
-        by: str,
-        why: str = "",
-        signed: str,
-        signature: str,
-    ) -> protocol.CommandDone:
+    async def post_order(self, *, signed: bytes, signature: str, by: str) -> protocol.CommandDone:
         """Have the engine post a signed order over the fleet; the answer says whether it is on the board.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
         order = protocol.PostOrder(
-            id=next(self._numbers),
-            action_id=action_id,
-            scope=scope,
-            targets=targets,
-            by=by,
-            sudo_user=sudo_user(),
-            why=why,
-            signed=signed,
-            signature=signature,
+            id=next(self._numbers), by=by, sudo_user=sudo_user(), signed=signed.decode(), signature=signature
         )
         done = await self._ask(order, SLOW_TIMEOUT)
         assert isinstance(done, protocol.CommandDone), "a posted order is answered by CommandDone"

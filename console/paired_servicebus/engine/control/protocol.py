@@ -160,13 +160,17 @@ class Command(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="co
     typed: str = ""
 
 
-class PostOrder(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="post_order"):
+class PostOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="post_order"):
     """An order over the fleet, signed by the client's operator: the engine posts it on the board of orders.
 
-    signed: the signed bytes, which are UTF-8; only they decide. The other fields are for the local audit.
+    signed: the signed bytes, which are UTF-8; only they decide. `id`, `by` and `sudo_user` as in other orders.
     """
 
-    why: str = ""
+    action_id: ClassVar[str] = "post an order"
+
+    id: int
+    by: str
+    sudo_user: str = ""
     signed: str
     signature: str
 

@@ -90,7 +90,7 @@ def max_bytes(kind: DocumentKind) -> int:
 def write_post(document: Document, *, ttl: float, posted_by: PostedBy) -> bytes:
     """Return the encoded message of a document.
 
-    A presence with too many long entity names has fewer of them.
+    A presence with too many long entity names has fewer of them, then fewer orders.
 
     Raises:
         FleetBoardError: the document is too large, or has a value that JSON has not.
@@ -129,7 +129,7 @@ def _check_size(kind: DocumentKind, size: int, most: int) -> None:
 def _content(document: Document) -> Any:
     match document:
         case Order():
-            return _OrderOnBoard(signed=document.signed.decode(), signature=document.signature)
+            return _OrderOnBoard(id=document.id, signed=document.signed.decode(), signature=document.signature)
         case Report() if document.snapshot.fleet is not None:  # each engine's view has all others: reports would nest
             return replace(document, snapshot=replace(document.snapshot, fleet=None))
     return document
@@ -138,8 +138,9 @@ def _content(document: Document) -> Any:
 def _fitting_body(document: Document, kind: DocumentKind) -> tuple[bytes, bool]:
     body, is_deflated = write_body(document)
     most = max_bytes(kind)
-    while len(body) > most and isinstance(document, Presence) and document.not_well:
-        document = replace(document, not_well=document.not_well[: len(document.not_well) // 2])
+    while len(body) > most and isinstance(document, Presence) and (document.not_well or document.carried):
+        half, carried = document.not_well[: len(document.not_well) // 2], document.carried
+        document = replace(document, not_well=half, carried=carried if document.not_well else carried[:-1])
         body, is_deflated = write_body(document)
     _check_size(kind, len(body), most)
     return body, is_deflated
@@ -148,6 +149,7 @@ def _fitting_body(document: Document, kind: DocumentKind) -> tuple[bytes, bool]:
 class _OrderOnBoard(msgspec.Struct, frozen=True, kw_only=True):
     """An order as it is posted. signed: the signed bytes, which are UTF-8, as one text."""
 
+    id: str
     signed: str
     signature: str
 

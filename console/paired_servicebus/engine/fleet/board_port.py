@@ -12,16 +12,14 @@ from paired_servicebus.core.fleet.fleet_events import Clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """The result of a cleaning: messages deleted, those of them behind one that counts, and billed operations."""
+    """The result of a cleaning: messages deleted, and billed operations."""
 
     deleted: int = 0
-    behind: int = 0
     operations: int = 0
 
     def __add__(self, other: Cleaned) -> Cleaned:
         return Cleaned(
             deleted=self.deleted + other.deleted,
-            behind=self.behind + other.behind,
             operations=self.operations + other.operations,
         )
 
@@ -40,7 +38,7 @@ class FleetBoard(Protocol):
         """Post a document with a time to live in seconds. After a timeout the board may have it all the same."""
 
     async def clean(self, wanted: Clean) -> Cleaned:
-        """Delete posts that do not count, a bounded number: the next call continues."""
+        """Delete posts that do not count, a bounded number: the next call continues. A flush takes minutes."""
 
     async def close(self) -> None:
         """Close the connections. Never raises."""

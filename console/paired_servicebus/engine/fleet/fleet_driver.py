@@ -19,9 +19,16 @@ from typing import Final, TypeVar
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.fleet_documents import Board, Order, Outcome, Subject, board_path
+from paired_servicebus.core.fleet.fleet_documents import (
+    Board,
+    Order,
+    Outcome,
+    Signer,
+    Subject,
+    VerifiedOrder,
+    board_path,
+)
 from paired_servicebus.core.fleet.fleet_events import (
-    AnswerOrder,
     BoardRead,
     CarryOut,
     Clean,
@@ -29,30 +36,29 @@ from paired_servicebus.core.fleet.fleet_events import (
     Ending,
     FleetEffect,
     FleetEvent,
+    KeptOnDisk,
     LocallyOrdered,
-    LookWanted,
     OrderEnded,
+    OrderPosted,
     OwnState,
     ReadBoard,
     ReadFailed,
     RosterWanted,
     Say,
     SignersChanged,
-    TakeUp,
     Ticked,
     Undo,
+    Undone,
     Watched,
     Write,
     WriteFailed,
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.fleet.orders.standing import Kept
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_port import FleetBoard
@@ -206,8 +212,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CarryOutOrder = Callable[[CarryOut | TakeUp | Undo], Awaitable[OrderEnded]]
+CarryOutOrder = Callable[[CarryOut | Undo], Awaitable[OrderEnded]]
 """Carries an order of the fleet out, or refuses it."""
+KEEP_AGAIN: Final = 30.0
+"""Seconds until what was seen is written again after the disk refused it."""
 
 
 class FleetDriver:
@@ -222,8 +230,7 @@ class FleetDriver:
         changed: called when the view may have changed.
         clock: seconds since the epoch.
         carry_out: carries an order out through the guard; None: this engine carries none out.
-        book: the orders of `member`; None: it has none.
-        keep: writes what stands to disk, for the next engine; called off the event loop. Raises OSError.
+        keep: writes what was seen to disk; called off the event loop, before an order acts. Raises OSError.
 
     operations: billed operations on the boards.
     """
@@ -239,8 +246,7 @@ class FleetDriver:
         changed: Callable[[], object],
         clock: Callable[[], float],
         carry_out: CarryOutOrder | None = None,
-        book: OrderBook | None = None,
-        keep: Callable[[KeptOrders], object] = lambda _kept: None,
+        keep: Callable[[Kept], object] = lambda _kept: None,
     ) -> None:
         self.operations = 0
         self._member = member
@@ -259,22 +265,20 @@ class FleetDriver:
         self._staying: asyncio.TimerHandle | None = None
         self._is_set_up = False
         self._carry_out = carry_out
-        self._book = book
         self._keep = keep
-        self._kept = book.kept if book is not None else KeptOrders()
-        self._acts: asyncio.Queue[CarryOut | TakeUp | Undo] = asyncio.Queue()
+        self._kept_version = 0
+        self._acts: asyncio.Queue[CarryOut | Undo] = asyncio.Queue()
         self._kept_changed = asyncio.Event()
-        self._orders_read = asyncio.Event()
+        self._is_informed, self._is_stored = asyncio.Event(), asyncio.Event()
+        self._is_stored.set()
         self._orders_trouble = ""
-        self._unseen: dict[str, tuple[Order, float]] = {}
-        """Orders posted here that no reading has shown yet, with the time of the post."""
 
     def start(self, snapshot: Snapshot) -> None:
         """Begin to read and post."""
         self._tasks.start(self._post(), name="the fleet's posts")
         self._tasks.start(self._tick(), name="the fleet's deadlines")
         self._tasks.start(self._act(), name="the fleet's orders")
-        self._tasks.start(self._store(), name="the fleet's standing orders")
+        self._tasks.start(self._store(), name="the fleet's seen orders")
         self.note(snapshot)
 
     def note(self, snapshot: Snapshot) -> None:
@@ -324,47 +328,33 @@ class FleetDriver:
                 return None
 
     async def take_up(self, within: float) -> str:
-        """Read the orders and carry out what stands; return why they are not read, or ""."""
+        """Read the boards and carry out what stands; return why they are not read, or ""."""
         try:
             async with asyncio.timeout(within):
-                await self._orders_read.wait()
+                await self._is_informed.wait()
+                await self._is_stored.wait()
                 await self._acts.join()
         except TimeoutError:
-            return f"no answer within {within:g} s"
+            return self._orders_trouble or f"not read to the end within {within:g} s"
         return self._orders_trouble
 
-    async def post_order(self, order: Order) -> None:
-        """Post a signed order, and read the board. Raises FleetBoardError: it may be on the board after a timeout."""
+    async def post_order(self, order: Order, signer: Signer | None) -> None:
+        """Post a signed order. Raises FleetBoardError: it may be on the board after a timeout.
+
+        signer: whose key verified; None: this engine verifies none, so it learns of the order by reading the board.
+        """
         self.operations += 1
         await self._with_boards(partial(self._board.write, order, ORDER_SECONDS))
-        self._unseen[order.id] = (order, asyncio.get_running_loop().time())
-        self._tell(LookWanted(at=self._clock()))
-
-    async def _post_again(self, read_from: float) -> None:
-        """Post orders again, once, that a whole reading since their post does not show: somebody received them."""
-        if self._book is not None and not self._book.is_read:  # the signers changed: it is being read again
-            return
-        for order_id, (order, posted_at) in list(self._unseen.items()):
-            if posted_at > read_from:
-                continue
-            del self._unseen[order_id]
-            if self._book is None or self._book.has(order_id):
-                continue
-            self._warn("fleet", f"the order {order_id} was taken from the board: it is posted again")
-            self.operations += 1
-            try:
-                await self._board.write(order, ORDER_SECONDS)
-            except FleetBoardError as error:
-                self._warn("fleet", f"the order {order_id} is not on the board: {error}")
-            self._tell(LookWanted(at=self._clock()))
+        verified = None if signer is None else VerifiedOrder(order=order, signer=signer)
+        self._tell(OrderPosted(at=self._clock(), order=order, verified=verified))
 
     def note_local(self, subjects: tuple[Subject, ...], how: str) -> None:
         """Note a local operator's order about these subjects."""
         self._tell(LocallyOrdered(at=self._clock(), subjects=subjects, how=how))
 
-    def note_signers(self, signers: str) -> None:
-        """Note that the file of operators changed. signers: its hash; empty: it is unusable."""
-        self._tell(SignersChanged(at=self._clock(), signers=signers))
+    def note_signers(self, signers: str, verdicts: tuple[tuple[str, bool], ...]) -> None:
+        """Note that the file of operators changed; SignersChanged has the arguments."""
+        self._tell(SignersChanged(at=self._clock(), signers=signers, verdicts=verdicts))
 
     async def close(self, reason: str) -> None:
         """Post a goodbye within seconds, and end."""
@@ -391,9 +381,11 @@ class FleetDriver:
             self._perform(effect)
         if self._member.next_deadline != before:
             self._deadline_moved.set()
-        if self._book is not None and self._book.kept != self._kept:
-            self._kept = self._book.kept
+        if self._member.orders.version != self._kept_version:
             self._kept_changed.set()
+            self._is_stored.clear()
+        if self._member.orders.is_informed:
+            self._is_informed.set()
 
     def _perform(self, effect: FleetEffect) -> None:
         match effect:
@@ -405,10 +397,8 @@ class FleetDriver:
                 self._tasks.start(self._clean(effect), name=f"the cleaning of the board {effect.board}")
             case Say():
                 self._warn(effect.about, effect.text)
-            case CarryOut() | TakeUp() | Undo():
+            case CarryOut() | Undo():
                 self._acts.put_nowait(effect)
-            case AnswerOrder():
-                log.error("an answer of the order rules was not posted")  # the machine posts them
 
     def _put(self, effect: Write) -> None:
         try:
@@ -429,18 +419,15 @@ class FleetDriver:
                 self._tell(Ticked(at=self._clock()))
 
     async def _act(self) -> None:
-        """Carry orders out one after the other; a slow one, which does not stand, beside the others."""
+        """Carry orders out one after the other."""
         while True:
             effect = await self._acts.get()
             try:
-                if isinstance(effect, CarryOut) and BY_ID[decode_order_text(effect.order.signed).verb].slow:
-                    self._tasks.start(self._carry(effect), name=f"order {effect.number} of the fleet")
-                else:
-                    await self._carry(effect)
+                await self._carry(effect)
             finally:
                 self._acts.task_done()
 
-    async def _carry(self, effect: CarryOut | TakeUp | Undo) -> None:
+    async def _carry(self, effect: CarryOut | Undo) -> None:
         if self._carry_out is None:
             log.error("an order came, and this engine carries none out")
             return
@@ -448,24 +435,42 @@ class FleetDriver:
             ended = await self._carry_out(effect)
         except Exception:
             log.exception("an order of the fleet failed")
-            if not isinstance(effect, CarryOut):
-                return
-            order = effect.order.id
-            ended = OrderEnded(at=self._clock(), order_id=order, outcome=Outcome.FAILED, text="failed; see the log")
-        self._tell(ended)
+            ended = None
+        if isinstance(effect, Undo):
+            self._tell(Undone(at=self._clock(), order=effect.order))
+        else:
+            failed = OrderEnded(
+                at=self._clock(),
+                order_id=effect.order.id,
+                outcome=Outcome.FAILED,
+                text="failed; see the log",
+                not_held=effect.targets or ("",),
+            )
+            self._tell(ended or failed)
         self._changed()
 
     async def _store(self) -> None:
         while True:
             await self._kept_changed.wait()
-            await self._store_once()
+            if not await self._store_once():
+                await asyncio.sleep(KEEP_AGAIN)
+                self._kept_changed.set()
 
-    async def _store_once(self) -> None:
+    async def _store_once(self) -> bool:
+        """Write what was seen; return whether it is on disk."""
         self._kept_changed.clear()
+        orders, trouble = self._member.orders, ""
+        version, kept = orders.version, orders.kept
         try:
-            await asyncio.to_thread(self._keep, self._kept)
+            await asyncio.to_thread(self._keep, kept)
         except OSError as error:
-            self._warn("fleet", f"the standing orders of the fleet are not stored: {error.strerror or error}")
+            trouble = error.strerror or str(error)
+        else:
+            self._kept_version = version
+        self._tell(KeptOnDisk(at=self._clock(), version=version, trouble=trouble))
+        if trouble or self._kept_version == orders.version:
+            self._is_stored.set()
+        return not trouble
 
     async def _post(self) -> None:
         while True:
@@ -485,15 +490,13 @@ class FleetDriver:
             self._changed()
 
     async def _read(self, effect: ReadBoard) -> None:
-        read_from = asyncio.get_running_loop().time()
         try:
             posts, is_end = await self._with_boards(partial(self._board.read, effect.board, effect.since, effect.most))
         except FleetBoardError as error:
             self.operations += 1
             self._tell(ReadFailed(at=self._clock(), board=effect.board, reason=str(error), is_busy=error.is_busy))
-            if effect.board is Board.ORDERS:
-                self._orders_trouble = str(error)
-                self._orders_read.set()
+            self._orders_trouble = str(error)
+            self._is_informed.set()
         else:
             self.operations += max(1, len(posts))
             self._tell(
@@ -501,22 +504,19 @@ class FleetDriver:
             )
             if effect.board is Board.REPORTS and is_end:
                 self._reports_read.set()
-            if effect.board is Board.ORDERS and is_end:
-                self._orders_trouble = ""
-                self._orders_read.set()
-                await self._post_again(read_from)
+            self._orders_trouble = ""
         self._changed()
 
     async def _clean(self, effect: Clean) -> None:
-        behind = None
+        deleted = None
         try:
             done = await self._board.clean(effect)
         except FleetBoardError as error:
             self.operations += 1
             log.info("the board %s was not cleaned: %s", effect.board, error)
         else:
-            self.operations, behind = self.operations + done.operations, done.behind
-        self._tell(CleaningEnded(at=self._clock(), board=effect.board, behind=behind))
+            self.operations, deleted = self.operations + done.operations, done.deleted
+        self._tell(CleaningEnded(at=self._clock(), wanted=effect, deleted=deleted))
 
     # -- missing boards -----------------------------------------------------------------------------------------------
 

@@ -17,15 +17,28 @@ import msgspec
 
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, FleetBoardError, UnreadableError, WireUnavailableError
-from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Order, Posted, Signer, Unverified
+from paired_servicebus.core.fleet.board.board_reader import carried_by
+from paired_servicebus.core.fleet.fleet_documents import (
+    Author,
+    Board,
+    CarriedOrder,
+    Document,
+    Order,
+    Posted,
+    Signer,
+    Unverified,
+    VerifiedOrder,
+)
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.fleet.orders.standing import Kept
 from paired_servicebus.core.fleet.roster.roster import syphons_elsewhere, usage_from
 from paired_servicebus.core.model.snapshot import Snapshot, Trouble, TroubleKind
 from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
+from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -42,8 +55,8 @@ from paired_servicebus.sections.fleet_options import Fleet
 
 # A board whose orders are verified as they are read: each once, off the event loop, before the rules see them.
 
-FEW: Final = 5
-"""Orders that are verified on the event loop: 0.1 ms each."""
+MAX_VERDICTS: Final = 2_000
+"""Signed orders whose verdict is remembered: every presence carries the same few."""
 
 
 class VerifiedBoard:
@@ -51,25 +64,43 @@ class VerifiedBoard:
 
     def __init__(self, board: FleetBoard, signers: CurrentSigners) -> None:
         self._board, self._signers = board, signers
+        self._verdicts: dict[tuple[CarriedOrder, str], VerifiedOrder | None] = {}
+        """By the signed order and the hash of the file of operators."""
 
     async def read(self, board: Board, since: int, most: int) -> tuple[Sequence[Posted], bool]:
-        """Read posts as the board does, with the signers of orders."""
+        """Read posts as the board does, with the signers of orders, and the orders that presences carry."""
         posts, is_end = await self._board.read(board, since, most)
-        if board is Board.ORDERS:
-            await self._signers.refresh()
-        count = sum(isinstance(post.document, Order) for post in posts)
-        if not count:
+        await self._signers.refresh()
+        if not any(isinstance(post.document, Order) or carried_by(post.document) for post in posts):
             return posts, is_end
-        return (self._all(posts) if count <= FEW else await asyncio.to_thread(self._all, posts)), is_end
+        return await asyncio.to_thread(self._all, posts), is_end
 
     def _all(self, posts: Sequence[Posted]) -> list[Posted]:
         return [self._verified(post) for post in posts]
 
     def _verified(self, post: Posted) -> Posted:
-        order = post.document
-        if not isinstance(order, Order):
-            return post
-        return replace(post, signer=self._signers.verify(order, post.enqueued_at))
+        if isinstance(post.document, Order):
+            return replace(post, signer=self._signers.verify(post.document))
+        found = (self._carried(one) for one in carried_by(post.document))
+        return replace(post, carried=tuple(one for one in found if one is not None))
+
+    def _carried(self, one: CarriedOrder) -> VerifiedOrder | None:
+        """Return an order that a presence carries; None: its signer is no operator, so it is nothing."""
+        key = (one, self._signers.hash)
+        if key not in self._verdicts:
+            if len(self._verdicts) >= MAX_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[key] = self._verify_carried(one)
+        return self._verdicts[key]
+
+    def _verify_carried(self, one: CarriedOrder) -> VerifiedOrder | None:
+        signed = one.signed.encode(errors="replace")
+        try:
+            order = Order(text=decode_order_text(signed), signed=signed, signature=one.signature)
+        except UnreadableError:
+            return None
+        signer = self._signers.verify(order)
+        return VerifiedOrder(order=order, signer=signer) if isinstance(signer, Signer) else None
 
     async def write(self, document: Document, ttl: float) -> None:
         """Post a document."""
@@ -84,32 +115,28 @@ class VerifiedBoard:
         await self._board.close()
 
 
-# The fleet's standing orders on disk, for the next engine of this name until it has read the board.
+# What an engine has seen, on disk, for the next one of this name.
 #
-# The file is beside the journal. Only the engine's own user can write there; the board decides as soon as it is read.
+# The file is beside the journal. Only the engine's own user can write there.
 
-NAME: Final = "fleet-standing.json"
-_DECODER: Final = msgspec.json.Decoder(KeptOrders)
+NAME: Final = "fleet-seen.json"
+_DECODER: Final = msgspec.json.Decoder(Kept)
 
 
-def read_kept(spool: Path) -> KeptOrders:
-    """Return the stored orders; none if there is no file.
+def read_kept(spool: Path) -> Kept:
+    """Return what the engine before kept; nothing if there is no file.
 
     Raises:
         OSError: the file cannot be read.
-        UnreadableError: it contains no orders.
+        UnreadableError: it is not such a file.
     """
     try:
-        kept = read_json(_DECODER, (spool / NAME).read_bytes())
+        return read_json(_DECODER, (spool / NAME).read_bytes())
     except FileNotFoundError:
-        return KeptOrders()
-    for one in kept.standing:
-        if one.verb not in BY_ID or one.scope not in Scope.__members__.values():
-            raise UnreadableError(f"this version knows no order {one.verb!r}")
-    return kept
+        return Kept()
 
 
-def write_kept(spool: Path, kept: KeptOrders) -> None:
+def write_kept(spool: Path, kept: Kept) -> None:
     """Replace the file. Raises OSError."""
     replace_file(spool / NAME, msgspec.json.encode(kept))
 
@@ -134,7 +161,7 @@ class FleetPart:
     def __init__(
         self,
         driver: FleetDriver,
-        book: OrderBook,
+        book: EngineOrders,
         signers: CurrentSigners,
         *,
         warn: Callable[[str, str], object],
@@ -157,8 +184,8 @@ class FleetPart:
         if trouble := await self._driver.take_up(TAKE_UP_SECONDS):
             self._warn(
                 "fleet",
-                f"the orders of the fleet are not read ({trouble}): stored ones stand until their end, "
-                "and newer ones are carried out as soon as the board is read",
+                f"the orders of the fleet are not read ({trouble}): those that held before stand until their end, "
+                "else the rules decide; newer ones are carried out as soon as the boards are read",
             )
 
     def note(self, snapshot: Snapshot) -> None:
@@ -173,16 +200,18 @@ class FleetPart:
     async def check(self, order: Order) -> str:
         """Return why an order would be void if it were posted; empty if it would count, as far as is known here."""
         await self._signers.refresh()
-        at = self._now()
-        signer: Signer | Unverified = Signer(by="", fingerprint="")
-        if self._signers.signers is not None:
-            signer = self._signers.verify(order, at)
-        return self._book.check(order, signer, at)
+        return self._book.check(order, self._signer(order), self._now())
+
+    def _signer(self, order: Order) -> Signer | Unverified:
+        """Return who signed an order; an engine that looks only posts what its console signed, without a verdict."""
+        return Signer(by="", fingerprint="") if self._signers.signers is None else self._signers.verify(order)
 
     async def post_order(self, order: Order) -> None:
         """Post a signed order. Raises FleetBoardError."""
         self._driver.watch_now()
-        await self._driver.post_order(order)
+        signer = self._signer(order)
+        is_proven = self._signers.signers is not None and isinstance(signer, Signer)
+        await self._driver.post_order(order, signer if is_proven and isinstance(signer, Signer) else None)
 
     def watch(self, watchers: int) -> None:
         """Note the number of consoles that watch through this engine."""
@@ -279,7 +308,7 @@ async def join_fleet(
     clock: Callable[[], float],
     carry_out: CarryOutOrder,
     spool: Path,
-    kept: KeptOrders,
+    kept: Kept,
 ) -> FleetPart | NoFleet:
     """Return an engine's part in the fleet; it reads and posts nothing before its `start`.
 
@@ -290,7 +319,7 @@ async def join_fleet(
         clock: seconds since the epoch.
         carry_out: carries an order out through the guard.
         spool: the folder for what the next engine needs.
-        kept: what the engine before stored there.
+        kept: what the engine before kept there, with what this one has taken up.
     """
     if fleet is None:
         return NoFleet()
@@ -309,9 +338,14 @@ async def join_fleet(
     signers = CurrentSigners(fleet.operators, warn=warn)
     await signers.load()
     me = ThisEngine(name=author.engine, primary=author.primary, secondary=author.secondary)
-    book = OrderBook(engine=me, verbs=FLEET_VERBS, expect=fleet.expect, kept=kept)
+    book = EngineOrders(engine=me, verbs=FLEET_VERBS, kept=kept)
+    book.judge_again(_verdicts(book, signers))
     member = FleetMember(
-        Identity(author=author, signers=signers.hash), expect=fleet.expect, spread=random.random(), orders=book
+        Identity(author=author, signers=signers.hash),
+        expect=fleet.expect,
+        spread=random.random(),
+        orders=book,
+        verbs=FLEET_VERBS,
     )
     driver = FleetDriver(
         member,
@@ -322,11 +356,17 @@ async def join_fleet(
         changed=changed,
         clock=clock,
         carry_out=carry_out,
-        book=book,
         keep=partial(write_kept, spool),
     )
-    signers.changed = driver.note_signers
+    signers.changed = lambda found: driver.note_signers(found, tuple(_verdicts(book, signers).items()))
     return FleetPart(driver, book, signers, warn=warn, now=lambda: member.clock.namespace_time(clock()))
+
+
+def _verdicts(book: EngineOrders, signers: CurrentSigners) -> dict[str, bool]:
+    """Return which seen orders the file of operators verifies now; none while it is unusable: what stands stays."""
+    if signers.signers is None:
+        return {}
+    return {one.order.id: isinstance(signers.verify(one.order), Signer) for one in book.register.orders}
 
 
 def author_of(fleet: Fleet, paired: PairedServiceBusClient, identity: EngineIdentity) -> Author:

@@ -515,11 +515,14 @@ class CurrentSigners:
             self._report(before, found)
             self.changed(self.hash)
 
-    def verify(self, order: Order, at: float) -> Signer | Unverified:
-        """Return who signed an order, by the file as it was read last. It raises nothing."""
+    def verify(self, order: Order) -> Signer | Unverified:
+        """Return who signed an order, by the file as it was read last. It raises nothing.
+
+        A key has to be valid when the order was issued: so every engine has the same verdict, whenever it reads it.
+        """
         if self.trouble:
             return Unverified(why=self.trouble, is_unknown=True)
-        return verify(order.signed, order.signature, self.signers, at=at)
+        return verify(order.signed, order.signature, self.signers, at=order.text.issued_at)
 
     @property
     def signers(self) -> Signers | None:

@@ -18,7 +18,6 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.errors import FleetBoardError, WireError, WireRequestError
-from paired_servicebus.core.fleet.board.board_reader import MAX_RECEIVED, MIN_BEHIND, CountingPosts
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Document, Posted, board_path, kind_of
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind
@@ -36,18 +35,25 @@ from servicebus_amqp.encoding.amqp_types import Int, Timestamp
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 
-# Deletes the posts of one board that do not count (FLEET.md section 7).
+# Deletes the posts of one board that do not count (FLEET.md section 7), or all of a flooded one (section 5).
 #
 # A namespace drops expired messages only for receivers, and nothing receives from a board. A batch delete removes the
 # oldest messages up to a time, which the member gives: no older message counts. It reaches nothing behind a message
-# that counts. If many messages lie there, and in a namespace without batch delete, messages are received from the head.
-# The ones that do not count are completed; the others are released.
+# that counts. If many messages that do not count lie there, and in a namespace without batch delete, messages are
+# received from the head. Those that are over or no documents are completed; the others are released at the end.
 
 BATCH_DELETE: Final = "com.microsoft:batch-delete-messages"
 MAX_DELETED: Final = 500
 """Messages that one request deletes; 4,000 in the tier Premium."""
 MAX_ROUNDS: Final = 20
 """Requests of one call to delete."""
+FLUSH_ROUNDS: Final = 400
+"""The same for a flooded board."""
+MAX_RECEIVED: Final = 2_000
+"""Messages that one cleaning receives."""
+FLUSH_RECEIVED: Final = 250_000
+RECEIVED_A_SECOND: Final = 100
+"""Messages that are received a second: each costs two credits, of 1,000 that a Standard namespace has."""
 STEP_SECONDS: Final = 5.0
 """Seconds for one request, and for the messages of one receiver."""
 STEP_MESSAGES: Final = 50
@@ -70,22 +76,22 @@ class BoardCleaner:
 
     async def clean(self, wanted: Clean) -> Cleaned:
         """Delete posts that do not count. Raises WireError."""
-        done = await self._delete_before(wanted.before)
-        if wanted.behind < MIN_BEHIND:
-            if self._has_batch_delete:
-                return done
+        done = await self._delete_before(wanted)
+        if self._has_batch_delete and not wanted.dead:
+            return done
+        if not self._has_batch_delete:
             done += Cleaned(operations=1)
             if not await self._is_head_over(wanted):
                 return done
         return done + await self._receive(wanted)
 
-    async def _delete_before(self, before: float) -> Cleaned:
+    async def _delete_before(self, wanted: Clean) -> Cleaned:
         """Delete the messages that were enqueued before a time, a bounded number. Raises WireError."""
         done = Cleaned()
-        for _ in range(MAX_ROUNDS):
+        for _ in range(FLUSH_ROUNDS if wanted.is_flush else MAX_ROUNDS):
             if not self._has_batch_delete:
                 break
-            batch = await self._delete(before)
+            batch = await self._delete(wanted.before)
             done += Cleaned(deleted=batch, operations=1)
             if batch < MAX_DELETED:
                 break
@@ -110,38 +116,34 @@ class BoardCleaner:
         return any(is_over(read_post(data, self._board), wanted) for data in page)
 
     async def _receive(self, wanted: Clean) -> Cleaned:
-        receiving = _Receiver(wanted, is_alone=not self._has_batch_delete)
+        receiving = _Receiver(wanted)
         try:
             await receiving.open(self._wire, self._path)
             await receiving.finish()
         finally:
             await receiving.close()
-        return Cleaned(deleted=receiving.completed, behind=receiving.behind, operations=2 * receiving.received)
+        return Cleaned(deleted=receiving.completed, operations=2 * receiving.received)
 
 
 def is_over(post: Posted, wanted: Clean) -> bool:
-    """Return whether a post does not count, whatever else is on the board."""
-    return post.ends_at <= wanted.now or post.enqueued_at < wanted.before
+    """Return whether a post does not count: it is over, or no document of a version that is known here."""
+    is_junk = post.document is None and not post.is_newer
+    return is_junk or post.ends_at <= wanted.now or post.enqueued_at < wanted.before
 
 
 class _Receiver:
     """Receives messages from the head and completes the ones that do not count.
 
-    The others are released at the end: earlier, they would come again. A message that a later one of them supersedes is
-    completed too.
-
-    Args:
-        is_alone: there is no batch delete, so it goes on while at least half of the messages do not count.
+    The others are released at the end: earlier, they would come again.
     """
 
-    def __init__(self, wanted: Clean, *, is_alone: bool) -> None:
-        self.completed = self.received = self.behind = 0
-        self._wanted, self._is_alone = wanted, is_alone
-        self._granted = self._newest = 0
+    def __init__(self, wanted: Clean) -> None:
+        self.completed = self.received = 0
+        self._wanted = wanted
+        self._granted = 0
         self._is_closing = False
-        self._counting = CountingPosts(wanted.board)
-        self._others: list[tuple[int, Posted]] = []
-        """Delivery ids and posts that are not over."""
+        self._others: list[int] = []
+        """Delivery ids of the posts that count."""
         self._completing = 0
         self._link: WireReceiver | None = None
         self._failure: WireError | None = None
@@ -158,16 +160,16 @@ class _Receiver:
         )
 
     async def finish(self) -> None:
-        """Receive and complete up to the last number; without batch delete, while half can go. Raises WireError."""
-        end, is_full = asyncio.get_running_loop().time() + STEP_SECONDS, True
-        while is_full and self.received < MAX_RECEIVED:
-            kept = len(self._others)
-            is_full = await self._receive_all(STEP_MESSAGES, end)
-            self._complete_superseded()
-            is_useful = self._is_alone and 2 * (len(self._others) - kept) <= STEP_MESSAGES
-            if self._newest >= self._wanted.last and not is_useful:
+        """Receive and complete while at least half of the messages can go. Raises WireError."""
+        loop = asyncio.get_running_loop()
+        most = FLUSH_RECEIVED if self._wanted.is_flush else MAX_RECEIVED
+        while self.received < most:
+            kept, began = len(self._others), loop.time()
+            is_full = await self._receive_all(STEP_MESSAGES, began + STEP_SECONDS)
+            if not is_full or 2 * (len(self._others) - kept) > STEP_MESSAGES:
                 break
-        await self._wait(lambda: not self._completing, end)
+            await asyncio.sleep(max(0.0, STEP_MESSAGES / RECEIVED_A_SECOND - (loop.time() - began)))
+        await self._wait(lambda: not self._completing, loop.time() + STEP_SECONDS)
 
     async def _receive_all(self, count: int, end: float) -> bool:
         """Receive `count` more messages; return whether all came. Raises WireError."""
@@ -189,20 +191,6 @@ class _Receiver:
         if self._failure is not None:
             raise self._failure
 
-    def _complete_superseded(self) -> None:
-        others, self._others = self._others, []
-        for delivery_id, post in others:
-            if self._counting.counts(post, self._wanted.now):
-                self._others.append((delivery_id, post))
-            else:
-                self._complete(delivery_id, post)
-
-    def _complete(self, delivery_id: int, post: Posted) -> None:
-        if self._link is not None:
-            self._completing += 1
-            self.behind += post.number <= self._wanted.last and post.enqueued_at >= self._wanted.before
-            self._link.settle(delivery_id, ACCEPTED, settled=False)
-
     async def close(self) -> None:
         """Release the other messages, and detach."""
         link = self._link
@@ -210,7 +198,7 @@ class _Receiver:
             return
         self._is_closing = True
         if link.is_up:
-            for delivery_id, _ in self._others:
+            for delivery_id in self._others:
                 link.settle(delivery_id, RELEASED)
         self._others = []
         await link.detach()
@@ -223,14 +211,11 @@ class _Receiver:
             return
         if self._is_closing:
             link.settle(event.delivery_id, RELEASED)
-            return
-        post = read_post(event.payload, self._wanted.board)
-        self._newest = max(self._newest, post.number)
-        self._counting.add(post)
-        if is_over(post, self._wanted):
-            self._complete(event.delivery_id, post)
+        elif is_over(read_post(event.payload, self._wanted.board), self._wanted):
+            self._completing += 1
+            link.settle(event.delivery_id, ACCEPTED, settled=False)
         else:
-            self._others.append((event.delivery_id, post))
+            self._others.append(event.delivery_id)
 
     def _on_settled(self, event: DispositionReceived) -> None:
         self._completing -= 1
@@ -246,6 +231,7 @@ READ_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 5.0
 CLEAN_SECONDS: Final = 30.0
 """Seconds for one call."""
+FLUSH_SECONDS: Final = 2_700.0
 MAX_PEEKED: Final = 250
 """Messages that a namespace returns for one peek, at most."""
 BYTES_PER_STEP: Final = 16 * 1024
@@ -305,7 +291,8 @@ class ServiceBusBoard:
     async def clean(self, wanted: Clean) -> Cleaned:
         """Delete posts that do not count. Implement `FleetBoard`."""
         cleaner = self._cleaners[wanted.board]
-        return await self._do("cleaning", wanted.board, CLEAN_SECONDS, lambda: cleaner.clean(wanted))
+        seconds = FLUSH_SECONDS if wanted.is_flush else CLEAN_SECONDS
+        return await self._do("cleaning", wanted.board, seconds, lambda: cleaner.clean(wanted))
 
     async def close(self) -> None:
         """Close the connections. Implement `FleetBoard`."""

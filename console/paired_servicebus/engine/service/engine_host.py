@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,12 +28,13 @@ from typing import Final, Self
 
 from paired_servicebus.core.accounting.send_times import Buckets
 from paired_servicebus.core.errors import PairedError, UnreadableError
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders
-from paired_servicebus.core.fleet.orders.standing_rules import in_force
+from paired_servicebus.core.fleet.orders.engine_orders import to_take_up
+from paired_servicebus.core.fleet.orders.standing import Kept
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus, Trouble, TroubleKind
+from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence, answered
 from paired_servicebus.core.series.graphs import STEP_SECONDS, Mark, SeriesRing
 from paired_servicebus.engine.commands import drain_process
@@ -247,7 +249,8 @@ class EngineHost:
         self._complete, self._found, self._note = complete, found, note
         self._prepare_socket = prepare_socket
         self._socket_trouble: tuple[Trouble, ...] = ()
-        self._kept = KeptOrders()
+        self._kept = Kept()
+        self._has_taken_up = False
         self._fleet_guard: FleetGuard | None = None
 
     async def __aenter__(self) -> Self:
@@ -313,9 +316,18 @@ class EngineHost:
         before, self._before = self._before, ()
         for order in before:
             self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
-        for kept in in_force(self._kept.standing, dict(self._kept.released)):
-            if kept.until > self._clock():
-                self.warn("standing", await take_up_stored(kept, self._command_context(paired)))
+        await self._take_up_fleet(paired)
+
+    async def _take_up_fleet(self, paired: PairedServiceBusClient) -> None:
+        """Apply what held by the fleet in the engine before, once."""
+        if self._wanted_fleet is None or self._has_taken_up:
+            return
+        self._has_taken_up = True
+        engine = self._wanted_fleet.name or self._identity.engine
+        held = to_take_up(self._kept, engine=engine, verbs=FLEET_VERBS, at=self._clock())
+        self._kept = replace(self._kept, applied=held)
+        for one in held:
+            self.warn("standing", await take_up_stored(one, self._command_context(paired)))
 
     async def adopt(self, paired: PairedServiceBusClient) -> None:
         """Serve a pairing: consoles can attach and control it.
@@ -354,6 +366,7 @@ class EngineHost:
                 predecessor_seq=None if before is None else before.seq,
             )
         )
+        await self._take_up_fleet(paired)
         self._fleet = await join_fleet(
             self._wanted_fleet,
             paired,

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action, Question, to_type
@@ -252,7 +251,7 @@ class ConsoleAction:
     def asks_reach(self, view: View) -> bool:
         """Whether it asks first who does it: the engine on screen, or the fleet."""
         has_fleet = view.snapshot is not None and view.snapshot.fleet is not None
-        return has_fleet and self.order is not None and self.order.over_fleet is not EnginesPerOrder.NONE
+        return has_fleet and self.order is not None and self.order.over_fleet
 
     def ends_fleet_order(self, view: View) -> bool:
         """Whether it revokes an order of the fleet that stands."""
@@ -577,7 +576,7 @@ def title(action_id: str, label: str, snapshot: Snapshot | None, aim: ActionTarg
 
 def only_here(action: Action | None, snapshot: Snapshot | None) -> str:
     """Return the reach of an order to the engine on screen, where the fleet could have it too: "Only web-1: "."""
-    if action is None or snapshot is None or snapshot.fleet is None or action.over_fleet is EnginesPerOrder.NONE:
+    if action is None or snapshot is None or snapshot.fleet is None or not action.over_fleet:
         return ""
     return f"Only {name(snapshot.fleet.me)}: "
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -71,7 +71,7 @@ class Feed(MessageSource, Protocol):
         Raises ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
 
-    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+    async def post_order(self, order: Order, *, by: str) -> str:
         """Have the engine post a signed order over the fleet; return its answer. Raises ControlError: as `command`."""
 
 
@@ -117,17 +117,9 @@ class EngineFeed:
         )
         return done.text
 
-    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
-        done = await self._reached(order.verb).post_order(
-            order.verb,
-            targets=order.targets,
-            scope=order.scope,
-            by=by,
-            why=order.why,
-            signed=signed.decode(),
-            signature=signature,
-        )
-        return done.text
+    async def post_order(self, order: Order, *, by: str) -> str:
+        client = self._reached(order.text.verb)
+        return (await client.post_order(signed=order.signed, signature=order.signature, by=by)).text
 
     async def look_at_messages(
         self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
@@ -92,8 +92,8 @@ class MultiEngineFeed:
     ) -> str:
         return await self._feed.command(action_id, targets=targets, scope=scope, by=by, fired=fired)
 
-    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
-        return await self._feed.post_order(order, signed=signed, signature=signature, by=by)
+    async def post_order(self, order: Order, *, by: str) -> str:
+        return await self._feed.post_order(order, by=by)
 
     async def look_at_messages(
         self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str

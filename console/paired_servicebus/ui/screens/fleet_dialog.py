@@ -6,9 +6,8 @@ for exactly those engines: if one more falls silent, the tick is gone. Returns t
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -18,10 +17,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
-from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, addressed_count
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import spelled_out, typed_right
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -51,15 +50,7 @@ MAX_ROWS: Final = 12
 """Lines of a fact: a hundred names."""
 
 
-class SignedOrder(NamedTuple):
-    """An order over the fleet, to be posted."""
-
-    text: OrderText
-    signed: bytes
-    signature: str
-
-
-class FleetDialog(ModalScreen[SignedOrder | None]):
+class FleetDialog(ModalScreen[Order | None]):
     """Returns the signed order, or None. An order that cannot be signed stays here, with the reason.
 
     Args:
@@ -114,7 +105,6 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         self.verb = FLEET_VERBS[action.order.id]
         self._newest = newest
         self._clock = clock
-        self._order_id = secrets.token_hex(16)
         self._view = newest()
         self._left_out: frozenset[str] = frozenset()
         """The silent engines that the operator ticked."""
@@ -126,13 +116,12 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         self.is_signing = False
 
     def compose(self) -> ComposeResult:
-        is_one = self.verb.over is EnginesPerOrder.ONE
         with Vertical(id="box"):
             yield FleetTitle(self)
             yield FleetFacts(self)
             with Horizontal(classes="row"):
                 yield Static("Engines", classes="label")
-                yield Input("" if is_one else ALL, id="engines", placeholder="an engine's name", select_on_focus=False)
+                yield Input(ALL, id="engines", placeholder="an engine's name", select_on_focus=False)
                 if self.verb.stands:
                     yield Static("Stands for", classes="label")
                     yield Input(USUAL, id="for", select_on_focus=False)
@@ -172,7 +161,7 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         if self.fault or snapshot is None:
             return
         try:
-            draft = draft_request(snapshot, self.wanted(), order_id=self._order_id, now=self._clock())
+            draft = draft_request(snapshot, self.wanted(), now=self._clock())
             encode_order_text(draft.text)
         except (ConfigurationError, UnreadableError) as error:
             self.fault = str(error)
@@ -187,16 +176,17 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
             stands_for = seconds_of(self._text("#for"))
             if stands_for is None:
                 raise ConfigurationError(f"{repeated(self._text('#for'))!r} is no time such as 30m, 4h or 72h")
-        everybody = self.verb.over is EnginesPerOrder.ANY and named == (ALL,)
         if not named:
-            raise ConfigurationError("no engine is named" + ("" if everybody else "; all is all of them"))
-        return FleetRequest(
-            action=self.order,
-            aim=self.aim,
-            engines=None if everybody else named,
-            why=self._text("#why"),
-            stands_for=stands_for,
-        )
+            raise ConfigurationError("no engine is named; all is all of them")
+        command = self._command(self._text("#why"))
+        return FleetRequest(command=command, engines=None if named == (ALL,) else named, stands_for=stands_for)
+
+    def _command(self, why: str = "") -> Command:
+        return Command(action_id=self.order.id, scope=self.aim.scope, targets=self.aim.targets, why=why)
+
+    def plain(self) -> FleetRequest:
+        """Return the order for all engines, while the fields cannot be read."""
+        return FleetRequest(command=self._command())
 
     def _text(self, field: str) -> str:
         return self.query_one(field, Input).value.strip()
@@ -208,16 +198,15 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         """The text to type: the number of engines with the noun, or the target's name if it is one engine."""
         if self.draft is None:
             return ""
-        asked, count = self.draft.to_type, addressed_count(self.draft.text)
-        if count != 1:
+        asked, count = self.draft.to_type, self.draft.text.reach
+        if count > 1:
             return plural(count, "engine")
         return spelled_out(self.order, self.aim.scope, self.aim.targets, asked=asked)
 
     @property
     def silent(self) -> frozenset[str]:
         """The addressed engines that are silent."""
-        fleet = self._view.snapshot.fleet if self._view.snapshot is not None else None
-        return frozenset() if self.draft is None or fleet is None else silent_names(fleet, self.draft)
+        return frozenset() if self.draft is None else silent_names(self.draft)
 
     @property
     def is_ticked(self) -> bool:
@@ -328,7 +317,7 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
             self.trouble, self.is_signing = str(error), False
             self.show(self._view)
         else:
-            self.dismiss(SignedOrder(text, signed, signature))
+            self.dismiss(Order(text=text, signed=signed, signature=signature))
 
 
 class FleetPart(Lines):
@@ -355,7 +344,7 @@ class FleetTitle(FleetPart):
         try:
             wanted = self.dialog.wanted()
         except ConfigurationError:
-            wanted = FleetRequest(action=self.dialog.order, aim=self.dialog.aim)
+            wanted = self.dialog.plain()
         return fleet_title(wanted, fleet) if fleet is not None else "The fleet"
 
 
@@ -398,7 +387,8 @@ class Needed(FleetPart):
             return f"Signing with {self.dialog.signer.key}: a token may wait for a touch. Escape cancels.", Role.SUSPECT
         if self.dialog.trouble:
             return f"Nothing was ordered: {self.dialog.trouble}.", Role.FAILED_OVER
-        engines = plural(len(self.dialog.draft.text.seen), "engine")
+        reach = self.dialog.draft.text.reach
+        engines = plural(reach, "engine") if reach else "all engines"
         if needed := self.dialog.needed():
             return f"To order {engines}: {', '.join(needed)}, then enter. Escape cancels.", Role.MUTED
         later = f", {self.dialog.silent_count} of them later" if self.dialog.silent else ""

@@ -12,13 +12,14 @@ from textual.screen import Screen
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
+from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.fleet_dialog import FleetDialog, SignedOrder
+from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult, Reach, ReachDialog
@@ -81,7 +82,7 @@ class FleetDispatch:
         dialog = FleetDialog(action, aim, self._app.newest, signer=self._signer, clock=self._app.now)
         self._app.push_screen(dialog, partial(self._signed, action, aim))
 
-    def _signed(self, action: ConsoleAction, aim: ActionTarget, order: SignedOrder | None) -> None:
+    def _signed(self, action: ConsoleAction, aim: ActionTarget, order: Order | None) -> None:
         if order is None:
             return
         asked = f"{action.label} {aim}".rstrip() + " over the fleet"
@@ -89,14 +90,14 @@ class FleetDispatch:
         self._app.choose(partial(selection.drop_marks, targets=aim.targets))
         self._app.run_worker(self._post(asked, order), name=action.id, group="command")
 
-    async def _post(self, asked: str, order: SignedOrder) -> None:
+    async def _post(self, asked: str, order: Order) -> None:
         try:
-            await self._feed.post_order(order.text, signed=order.signed, signature=order.signature, by=self._by)
+            await self._feed.post_order(order, by=self._by)
         except ControlError as error:
             self._app.show(replace(self._app.view, waiting_for=""))
             self._app.answer(f"{asked}: {error}", good=False)
             return
-        self._app.show(follow_order(self._app.view, order.text.id, f"{asked}: posted, no engine has answered yet"))
+        self._app.show(follow_order(self._app.view, order.id, f"{asked}: posted, no engine has answered yet"))
 
 
 ARMING_MARGIN_SECONDS: Final = 5.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -58,9 +58,9 @@ class SnapshotFeed:
         """Raise: there is no engine."""
         raise NotImplementedError(f"a picture has no engine for {action_id}")
 
-    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+    async def post_order(self, order: Order, *, by: str) -> str:
         """Raise: there is no engine."""
-        raise NotImplementedError(f"a picture has no engine for {order.verb}")
+        raise NotImplementedError(f"a picture has no engine for {order.text.verb}")
 
     async def look_at_messages(
         self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str

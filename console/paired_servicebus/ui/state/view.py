@@ -424,8 +424,8 @@ def _answer_now(answer: CommandAnswer | None, snapshot: Snapshot) -> CommandAnsw
     if order is None:
         return answer
     text, *shorter = order_part(order, snapshot.at, snapshot.fleet)
-    pending = not order.void and bool(not_answered(order, snapshot.fleet))
-    good = not order.void and not order.refused
+    pending = bool(not_answered(order, snapshot.fleet))
+    good = not order.refused
     return replace(answer, text=text, shorter=tuple(shorter), good=good, pending=pending)
 
 

@@ -111,7 +111,7 @@ def _standing_rows(fleet: FleetView, now: float) -> list[tuple[list[Part], Role]
 
 def order_role(order: FleetOrder, now: float) -> Role:
     """Return the look of an order: louder once it ends soon, muted if nothing of it stands."""
-    if order.void or order.ended or order.until is None or order.until <= now:
+    if order.until is None or order.until <= now:
         return Role.MUTED
     return {300.0: Role.STATEMENT, 1800.0: Role.SUSPECT}.get(ending_stage(order, now), Role.FORCED)
 

@@ -1,5 +1,8 @@
 """The cursor of one board: the number to peek from, the pages of a look, and what is still in force.
 
+A look reads on to the end of the board, at a bounded share of the namespace's credits. While the end is not reached it
+finds out how many messages lie ahead, for the alarm and for the flush of a flooded board.
+
 A namespace may show messages long after their end, so the reader filters them by the namespace's time. A queue that
 was deleted and created again numbers from 1: each tenth look also peeks one message from there. Until such a check,
 messages that this reader never saw may lie there, so cleaning trusts nothing newer.
@@ -10,18 +13,24 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from typing import Final
+from typing import Final, Literal, assert_never
 
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
+    MAX_CARRIED,
     MAX_NOT_WELL,
+    MAX_ROWS,
     PRESENCE_INTERVAL,
     PRESENCE_SECONDS,
     WATCH_SECONDS,
     Author,
     Board,
+    CarriedOrder,
+    Document,
     DocumentKind,
     Goodbye,
+    Order,
+    OrderRow,
     Posted,
     Presence,
     Report,
@@ -29,7 +38,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     kind_of,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
-from paired_servicebus.core.fleet.pace import CHECK_EVERY, PRESENCE_WATCHED
+from paired_servicebus.core.fleet.pace import CHECK_EVERY
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetFigures
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
@@ -43,7 +52,6 @@ from paired_servicebus.core.text.untrusted_text import one_line
 MAX_NAME: Final = 80
 MAX_PATH: Final = 260
 MAX_QUEUES: Final = 100
-MAX_STANDING: Final = 50
 MAX_DIFFERENCES: Final = 10
 MAX_ENTITIES: Final = 1000
 """Entities kept of one report."""
@@ -87,8 +95,12 @@ def bound_presence(presence: Presence) -> Presence:
             for one in presence.not_well[:MAX_NOT_WELL]
         ),
         signers=bound_text(presence.signers),
-        standing=tuple(bound_text(one) for one in presence.standing[:MAX_STANDING]),
-        newest_order=bound_count(presence.newest_order),
+        rows=tuple(
+            OrderRow(order_id=bound_text(row.order_id), outcome=row.outcome, text=bound_text(row.text, MAX_REASON))
+            for row in presence.rows[:MAX_ROWS]
+        ),
+        newest_order=bound_number(presence.newest_order),
+        carried=(),
         clock_offset=offset if offset is not None and isfinite(offset) else None,
         differs=tuple(bound_text(one, MAX_REASON) for one in presence.differs[:MAX_DIFFERENCES]),
         next_within=min(max(bound_number(presence.next_within), 60.0), PRESENCE_INTERVAL),
@@ -137,6 +149,17 @@ def bound_count(value: int) -> int:
     return min(max(value, 0), MAX_COUNT)
 
 
+def carried_by(document: Document | None) -> tuple[CarriedOrder, ...]:
+    """Return the orders that a presence or a report carries, at most MAX_CARRIED."""
+    match document:
+        case Presence():
+            return document.carried[:MAX_CARRIED]
+        case Report():
+            return document.presence.carried[:MAX_CARRIED]
+        case _:
+            return ()
+
+
 # The posts of one board that count, by the posts read so far (FLEET.md sections 3 and 7).
 #
 #     document           counts until its end, or until
@@ -144,53 +167,40 @@ def bound_count(value: int) -> int:
 #     report             a newer report or a goodbye of its boot; PRESENCE_SECONDS at most
 #     goodbye            a newer goodbye of its boot; PRESENCE_SECONDS at most
 #     watch              a newer watch of the same author; WATCH_SECONDS at most
-#     answer, order      -
+#     order              a copy of it; while the register has it
 #     unknown or newer   -
 #
 # All other posts may be deleted. Newer means later by the namespace's time and number, so posts may come in any order.
 
-MIN_BEHIND: Final = 100
-"""Posts that do not count, behind one that does, from which they are received: each receive is billed."""
-MAX_RECEIVED: Final = 2_000
-"""Messages that one cleaning receives."""
+MIN_DEAD: Final = 1_000
+"""Messages that do not count, behind a post that does, from which they are received: each receive is billed."""
 LONGEST_LIFE: Final = 73 * 3600.0
 """The longest time to live of a document and a margin: all older messages are over, read or not."""
 _MAX_COUNTING: Final = 10_000
-_MAX_READ: Final = 20_000
+"""Claims of one board: posts above it do not count, so nobody else's claims hinder a cleaning."""
 
 Stamp = tuple[float, int]
 Claim = tuple[str | int, ...]
 """What a post states: of two posts with one claim the newer counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
-    """The posts that do not count and lie behind one that does. last: the number of the last of them."""
-
-    count: int = 0
-    last: int = 0
-
-
 class CountingPosts:
-    """The posts of one board that count, and the order of all."""
+    """The posts of one board that count."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._held: dict[Claim, tuple[Stamp, float]] = {}
         """The newest stamp of each claim, and the end of that post."""
-        self._rest: tuple[float, float] | None = None
-        """The oldest enqueued time and the latest end of posts above _MAX_COUNTING."""
-        self._read: deque[tuple[Stamp, Claim | None]] = deque(maxlen=_MAX_READ)
+        self._added = 0
+        """Messages read, without those that a cleaning deleted."""
 
     def add(self, post: Posted) -> None:
         """Take a post in."""
+        self._added += 1
         stamp, claim = stamp_of(post), claim_of(post, self._board)
-        self._read.append((stamp, claim))
-        if claim is None or self._is_superseded(claim, stamp):
+        if claim is None:
             return
-        if claim not in self._held and len(self._held) >= _MAX_COUNTING:
-            oldest, latest = (inf, -inf) if self._rest is None else self._rest
-            self._rest = min(oldest, post.enqueued_at), max(latest, _end(post))
+        if self._is_superseded(claim, stamp) or (claim not in self._held and len(self._held) >= _MAX_COUNTING):
             return
         self._held[claim] = (stamp, _end(post))
         if isinstance(post.document, Goodbye):
@@ -203,55 +213,40 @@ class CountingPosts:
         rivals = [claim, ("goodbye", *claim[1:])] if claim[0] in ("presence", "report") else [claim]
         return any(self._held[rival][0] > stamp for rival in rivals if rival in self._held)
 
-    def counts(self, post: Posted, now: float) -> bool:
-        """Return whether a post that was added counts. now: a time that the namespace's clock has reached."""
-        return self._counts(stamp_of(post), claim_of(post, self._board), now)
+    def number_of(self, order_id: str) -> int | None:
+        """Return the number of the newest message of an order; None: none was read."""
+        held = self._held.get(("order", order_id))
+        return None if held is None else held[0][1]
 
-    def _counts(self, stamp: Stamp, claim: Claim | None, now: float) -> bool:
-        if claim is None:
-            return False
-        held = self._held.get(claim)
-        if held is not None and held[0] == stamp:
-            return held[1] > now
-        return self._rest is not None and self._rest[1] > now and not self._is_superseded(claim, stamp)
+    def vanished(self, order_id: str) -> None:
+        """Note that an order's message is gone."""
+        self._held.pop(("order", order_id), None)
 
-    def oldest(self, now: float) -> float:
-        """Return the enqueued time of the oldest post that counts; infinity: none does."""
-        if self._rest is not None and self._rest[1] <= now:
-            self._rest = None
-        self._held = {claim: held for claim, held in self._held.items() if held[1] > now}
-        oldest = min((stamp[0] for stamp, _ in self._held.values()), default=inf)
-        return oldest if self._rest is None else min(oldest, self._rest[0])
+    def oldest(self, now: float, wanted: frozenset[str]) -> float:
+        """Return the enqueued time of the oldest post that counts; infinity: none does.
 
-    def behind(self, now: float, until: float) -> Behind:
-        """Return the posts that were enqueued before `until`, do not count, and lie behind one that does.
-
-        None, if they are too few, or fewer than the ones that count among them: receiving costs more than it saves.
+        now: a time that the namespace's clock has reached. wanted: the ids of the orders in the register.
         """
-        oldest = self.oldest(now)
-        while self._read and self._read[0][0][0] < oldest:
-            self._read.popleft()
-        best = Behind()
-        count = 0
-        for place, (stamp, claim) in enumerate(self._read, start=1):
-            if stamp[0] >= until or place > MAX_RECEIVED:
-                break
-            if not self._counts(stamp, claim, now):
-                count += 1
-                if count >= MIN_BEHIND and 2 * count >= place:
-                    best = Behind(count=count, last=stamp[1])
-        return best
+        self._held = {
+            claim: held
+            for claim, held in self._held.items()
+            if held[1] > now and (claim[0] != "order" or claim[1] in wanted)
+        }
+        return min((stamp[0] for stamp, _ in self._held.values()), default=inf)
 
-    def forget(self, last: int, now: float) -> None:
-        """Forget the posts up to a number that do not count: they are being deleted."""
-        kept = (one for one in self._read if one[0][1] > last or self._counts(*one, now))
-        self._read = deque(kept, maxlen=_MAX_READ)
+    @property
+    def dead(self) -> int:
+        """Return how many of the messages that were read do not count: superseded ones, and what is no document."""
+        return self._added - len(self._held)
+
+    def cleaned(self) -> None:
+        """Note that these were deleted, or as many of them as one cleaning deletes."""
+        self._added = len(self._held)
 
     def clear(self) -> None:
         """Forget all: the board was deleted."""
         self._held.clear()
-        self._read.clear()
-        self._rest = None
+        self._added = 0
 
 
 def stamp_of(post: Posted) -> Stamp:
@@ -260,10 +255,10 @@ def stamp_of(post: Posted) -> Stamp:
 
 
 def claim_of(post: Posted, board: Board) -> Claim | None:
-    """Return what a post states; None: its document is of another board, so it never counts."""
+    """Return what a post states; None: it is no document of this board, so it never counts."""
     document = post.document
     if document is None:
-        return ("unknown", post.number)
+        return ("newer", post.number) if post.is_newer else None
     if BOARD_OF[kind_of(document)] is not board:
         return None
     match document:
@@ -273,8 +268,10 @@ def claim_of(post: Posted, board: Board) -> Claim | None:
             return (kind_of(document).value, *_boot(document.presence.author))
         case Watch():
             return ("watch", bound_text(document.by))
+        case Order():
+            return ("order", document.id)
         case _:
-            return (kind_of(document).value, post.number)
+            assert_never(document)
 
 
 def _boot(author: Author) -> tuple[str, ...]:
@@ -378,15 +375,22 @@ class BoardTroubles:
 
 PAGE: Final = 250
 MAX_MARKS: Final = 256
-MAX_PAGES: Final = 20
-"""Pages of one look: more messages wait for the next one, so that a flood cannot prolong a look."""
 ANSWERED_WITHIN: Final = 60.0
 """Seconds after which a reading without an answer is taken for lost."""
 CLOCK_SLACK: Final = 1.0
 """Seconds by which a namespace may date a message before an earlier one."""
 CLEAN_MARGIN: Final = 60.0
-STUCK_SECONDS: Final = PRESENCE_WATCHED
-"""Age from which a post that does not count is behind one that does: else a batch delete would have deleted it."""
+CREDITS_A_SECOND: Final = {Board.ORDERS: 10.0, Board.REPORTS: 20.0}
+"""Messages a second that an engine reads of a board while its end is not reached: each costs a credit, and a Standard
+namespace has 1,000 a second for all engines and for the messages that are to be parked."""
+FIRST_CREDITS: Final = 2_500.0
+"""Messages that an engine may read at once when it starts: what stands is to be known before its first send."""
+MOST_CREDITS: Final = {Board.ORDERS: float(PAGE), Board.REPORTS: FIRST_CREDITS}
+FLOODED_FROM: Final = {Board.ORDERS: 1_000, Board.REPORTS: 5_000}
+"""Unread messages from which a board is flushed: reading them would take minutes. A large fleet has thousands of
+reports, and few orders."""
+PROBE_SECONDS: Final = 60.0
+"""Seconds between two searches for the end of a board that is not read to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,23 +401,31 @@ class LookResult:
     skipped: int = 0
     """Messages without a document of this board."""
     more: ReadBoard | None = None
+    is_page: bool = False
+    """Whether it is part of the look, not a check or a search."""
     is_whole: bool = False
     """Whether the look reached the end of the board."""
     was_reset: bool = False
+    vanished: str = ""
+    """The id of an order whose message is gone."""
 
 
 class BoardReader:
-    """The cursor of one board. It asks for one reading at a time."""
+    """The cursor of one board. It asks for one reading at a time.
+
+    guarded: the ids of the orders whose messages each look proves to be there, one after the other.
+    """
 
     def __init__(self, board: Board, clock: NamespaceClock) -> None:
         self._board, self._clock = board, clock
         self._next = 1
         self._marks: deque[tuple[int, float]] = deque(maxlen=MAX_MARKS)
         """Numbers and enqueued times of messages read since the queue was last known to be the same."""
-        self._looks = self._pages = 0
+        self._looks = 0
         self._asked: ReadBoard | None = None
         self._asked_at = 0.0
-        self._is_check = False
+        self._search: Literal["", "first", "order", "end"] = ""
+        """What the reading under way is, if it is not a page."""
         self._last_whole: float | None = None
         """Our clock when the latest look that reached the end was asked for."""
         self._sure: float | None = None
@@ -421,12 +433,31 @@ class BoardReader:
         self._counting = CountingPosts(board)
         self._counted = 0
         """The highest number whose message was counted as known or skipped."""
-        self._cleaned = Behind()
-        """The posts behind one that counts which the latest cleaning was asked to delete."""
+        self._credits, self._credits_at = FIRST_CREDITS, -inf
+        self._top = 0
+        """The highest number that a search found."""
+        self._searched_at = -inf
+        self._is_flooded = False
+        self.resumes_at = inf
+        """When a look that has not reached the end goes on."""
+        self.unread_since: float | None = None
+        """Our clock when the end of the board was first not reached; None: it is."""
+        self.guarded: frozenset[str] = frozenset()
+        self._proved = ""
 
     @property
     def next_number(self) -> int:
         return self._next
+
+    @property
+    def behind(self) -> int:
+        """Return how many messages are known to lie unread; 0: the end is reached."""
+        return 0 if self.unread_since is None else max(self._top - self._next + 1, 1)
+
+    @property
+    def last_whole(self) -> float | None:
+        """Return our clock when the latest look that reached the end was asked for."""
+        return self._last_whole
 
     def is_reading(self, at: float) -> bool:
         """Return whether a reading is under way."""
@@ -438,8 +469,9 @@ class BoardReader:
         return -inf if self._asked is None else self._asked_at + ANSWERED_WITHIN
 
     def look(self, at: float) -> ReadBoard:
-        """Begin a look."""
-        self._pages, self._looks, self._is_check = 0, self._looks + 1, False
+        """Begin a look, or go on with one that has not reached the end."""
+        self._looks += 1
+        self.resumes_at, self._search = inf, ""
         return self._ask(ReadBoard(board=self._board, since=self._next, most=PAGE), at)
 
     def read(self, event: BoardRead) -> LookResult:
@@ -447,7 +479,16 @@ class BoardReader:
         if self._asked is None or event.since != self._asked.since or event.board is not self._board:
             return LookResult()
         asked_at, self._asked = self._asked_at, None
-        return self._checked(event, asked_at) if self._is_check else self._paged(event, asked_at)
+        self._spend(len(event.posts), event.at)
+        match self._search:
+            case "first":
+                return self._checked(event, asked_at)
+            case "order":
+                return self._proven(event)
+            case "end":
+                return self._searched(event)
+            case _:
+                return self._paged(event, asked_at)
 
     def failed(self) -> None:
         """End the look: the next one goes on from the same number."""
@@ -455,14 +496,18 @@ class BoardReader:
 
     def restart(self) -> None:
         """Read the board from its beginning again; an answer that is under way is ignored."""
-        self._next, self._asked, self._last_whole, self._sure = 1, None, None, None
+        self._next, self._asked, self._last_whole, self._sure, self._top = 1, None, None, None, 0
         self._marks.clear()
         self._counting.clear()
-        self._cleaned = Behind()
 
     def _ask(self, reading: ReadBoard, at: float) -> ReadBoard:
         self._asked, self._asked_at = reading, at
         return reading
+
+    def _spend(self, messages: int, at: float) -> None:
+        gained = CREDITS_A_SECOND[self._board] * max(0.0, at - self._credits_at) if self._credits_at > -inf else 0.0
+        most = max(MOST_CREDITS[self._board], min(self._credits, FIRST_CREDITS))
+        self._credits, self._credits_at = min(self._credits + gained, most) - max(1, messages), at
 
     def _paged(self, event: BoardRead, asked_at: float) -> LookResult:
         fresh = self._fresh(event.posts)
@@ -474,17 +519,15 @@ class BoardReader:
             self._marks.append((fresh[-1].number, fresh[-1].enqueued_at))
         uncounted = [post for post in fresh if post.number > self._counted]
         self._counted = max(self._counted, self._next - 1)
-        self._pages += 1
         is_whole = event.is_end or not fresh
         if is_whole:
-            self._last_whole = asked_at
+            self._last_whole, self.unread_since, self._is_flooded = asked_at, None, False
             self._sure = asked_at if self._sure is None else self._sure
-        known = tuple(post for post in fresh if self._is_known(post))
         now = self._clock.earliest(event.at)
-        posts = tuple(post for post in known if post.ends_at > now)
         return LookResult(
-            posts=posts,
+            posts=tuple(post for post in fresh if self._is_known(post) and post.ends_at > now),
             skipped=sum(not self._is_known(post) for post in uncounted),
+            is_page=True,
             is_whole=is_whole,
             more=self._further(event.at, is_whole),
         )
@@ -495,12 +538,51 @@ class BoardReader:
 
     def _further(self, at: float, is_whole: bool) -> ReadBoard | None:
         if not is_whole:
-            further = ReadBoard(board=self._board, since=self._next, most=PAGE)
-            return self._ask(further, at) if self._pages < MAX_PAGES else None
+            if self._credits >= PAGE:
+                return self._ask(ReadBoard(board=self._board, since=self._next, most=PAGE), at)
+            self.unread_since = at if self.unread_since is None else self.unread_since
+            self.resumes_at = at + max((PAGE - self._credits) / CREDITS_A_SECOND[self._board], 1.0)
+            if at - self._searched_at < PROBE_SECONDS:
+                return None
+            self._searched_at = at
+            return self._look_for_end(self._next + FLOODED_FROM[self._board], at)
         if self._looks % CHECK_EVERY == 0 and self._next > 1:
-            self._is_check = True
+            self._search = "first"
             return self._ask(ReadBoard(board=self._board, since=1, most=1), at)
-        return None
+        return self._prove(at)
+
+    def _look_for_end(self, number: int, at: float) -> ReadBoard:
+        self._search = "end"
+        return self._ask(ReadBoard(board=self._board, since=number, most=1), at)
+
+    def _searched(self, event: BoardRead) -> LookResult:
+        """Go twice as far ahead while there are messages."""
+        found = max((post.number for post in event.posts), default=0)
+        if not found or found <= self._top:
+            return LookResult()
+        self._top = found
+        self._is_flooded |= self.behind >= FLOODED_FROM[self._board]
+        return LookResult(more=self._look_for_end(self._next + 2 * (found - self._next), event.at))
+
+    def _prove(self, at: float) -> ReadBoard | None:
+        """Ask for the message of the next guarded order."""
+        known = [one for one in sorted(self.guarded) if self._counting.number_of(one) is not None]
+        if not known:
+            return None
+        self._proved = next((one for one in known if one > self._proved), known[0])
+        self._search = "order"
+        return self._ask(ReadBoard(board=self._board, since=self._counting.number_of(self._proved) or 1, most=1), at)
+
+    def _proven(self, event: BoardRead) -> LookResult:
+        number = self._counting.number_of(self._proved)
+        if any(post.number == number for post in event.posts):
+            return LookResult()
+        self._counting.vanished(self._proved)
+        return LookResult(vanished=self._proved)
+
+    def missing(self, order_id: str) -> bool:
+        """Return whether no message of an order was read."""
+        return self._counting.number_of(order_id) is None
 
     def _checked(self, event: BoardRead, asked_at: float) -> LookResult:
         """Compare the first message with those read: a lower number with a newer time is another queue's.
@@ -508,7 +590,6 @@ class BoardReader:
         The newest of them may lie on that other queue already, so all since the last check are compared. An empty queue
         may be another one too: reading it from 1 misses nothing.
         """
-        self._is_check = False
         first = min(event.posts, key=lambda post: post.number, default=None)
         if first is not None and not any(
             first.number <= number and enqueued_at < first.enqueued_at - CLOCK_SLACK
@@ -519,7 +600,7 @@ class BoardReader:
                 self._marks.popleft()
             return LookResult()
         self.restart()
-        self._pages = self._counted = 0
+        self._counted, self._search = 0, ""
         further = self._ask(ReadBoard(board=self._board, since=1, most=PAGE), event.at)
         return LookResult(more=further, was_reset=True)
 
@@ -528,31 +609,32 @@ class BoardReader:
             return post.is_newer and post.kind == DocumentKind.ORDER and self._board is Board.ORDERS
         return BOARD_OF[kind_of(post.document)] is self._board
 
-    def cleaning(self, at: float) -> Clean:
-        """Return what may be deleted, as far as this reader knows.
-
-        Posts behind one that counts are named again until `cleaned` reports them, at most twice: others may clean too.
-        """
+    def cleaning(self, at: float, wanted: frozenset[str] = frozenset()) -> Clean:
+        """Return what may be deleted, as far as this reader knows. wanted: the ids of the orders in the register."""
         now = self._clock.earliest(at)
-        if self._last_whole is None or self._sure is None:
+        if self._last_whole is None or self._sure is None or self.unread_since is not None:
             # without a dated message our clock must do: the longest life has hours to spare
             return Clean(board=self._board, before=(now if now > -inf else at) - LONGEST_LIFE, now=now)
         known = self._clock.earliest(min(self._last_whole, self._sure)) - CLEAN_MARGIN
-        behind = self._counting.behind(now, known - STUCK_SECONDS)
-        if behind.count:
-            self._counting.forget(self._cleaned.last, now)
-            self._cleaned = behind
+        oldest = min(self._counting.oldest(now, wanted), known)
         return Clean(
             board=self._board,
-            before=max(min(self._counting.oldest(now), known), (now if now > -inf else at) - LONGEST_LIFE),
+            before=max(oldest, (now if now > -inf else at) - LONGEST_LIFE),
             now=now,
-            behind=behind.count,
-            last=behind.last,
+            dead=self._counting.dead if self._counting.dead >= MIN_DEAD else 0,
         )
 
-    def cleaned(self, behind: int | None, at: float) -> None:
-        """Take in how many posts behind one that counts the latest cleaning deleted; None: it failed."""
-        if behind is not None and behind >= self._cleaned.count:
-            self._counting.forget(self._cleaned.last, self._clock.earliest(at))
-        if behind is None:
-            self._cleaned = Behind()
+    def flushing(self, at: float) -> Clean | None:
+        """Return the deletion of all messages older than now, if the board is flooded; nothing is lost with them."""
+        if not self._is_flooded:
+            return None
+        now = self._clock.earliest(at)
+        return Clean(board=self._board, before=now, now=now, is_flush=True) if now > -inf else None
+
+    def cleaned(self, *, is_flush: bool) -> None:
+        """Take in that a cleaning deleted messages. After a flush the look goes on at once."""
+        self._counting.cleaned()
+        if is_flush:
+            self._is_flooded = False
+            self._top, self.resumes_at, self._searched_at = 0, -inf, -inf
+            self._credits = max(self._credits, float(PAGE))

@@ -1,20 +1,33 @@
-"""The answers to an order: done + refused + silent = addressed.
+"""Who did what about an order: done + refused + silent = addressed.
 
-Expected are the engines whose presence has not ended, and those that `expect` names or counts.
+An engine answers by rows of its presence and its reports. Presences are claims: where the expected engines are named,
+only they count, and names are listed up to MAX_LISTED.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText, Outcome
-from paired_servicebus.core.fleet.orders.order_rules import is_meant
-from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus
+from paired_servicebus.core.fleet.board.board_reader import bound_text
+from paired_servicebus.core.fleet.fleet_documents import OrderRow, Outcome
+from paired_servicebus.core.fleet.orders.order_rules import FleetVerbs, is_meant
+from paired_servicebus.core.fleet.orders.register import SeenOrder
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus
 from paired_servicebus.core.text.untrusted_text import repeated
 
 ALL_DONE, SOME_MISSING, NO_ANSWER = 0, 1, 3
 """Exit statuses of `--wait`."""
+MAX_LISTED: Final = 20
+"""Engines named with one outcome."""
+MAX_SHOWN: Final = 30
+"""Orders of a view, the newest first."""
+
+Boot = tuple[str, str]
+"""An engine's name without case, and its boot."""
+Expect = int | tuple[str, ...] | None
+"""The number or the names of the engines that pairing.toml expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +40,10 @@ class ExpectedEngine:
     is_silent: bool = True
     """Whether it does not report, so that it will not answer soon."""
 
+    @property
+    def key(self) -> Boot:
+        return self.name.casefold(), self.boot
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
@@ -35,99 +52,94 @@ class Expected:
     engines: tuple[ExpectedEngine, ...]
     unnamed: int = 0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """Who answered an order. `refused` contains failures too, with their reason."""
-
-    done: tuple[str, ...]
-    refused: tuple[tuple[str, str], ...]
-    silent: tuple[tuple[str, float | None], ...]
-    unnamed: int = 0
-    """Silent engines without a name."""
-
     @property
-    def silent_count(self) -> int:
-        return len(self.silent) + self.unnamed
+    def count(self) -> int:
+        return len(self.engines) + self.unnamed
 
 
-def expected_engines(known: Iterable[FleetEngine], expect: int | tuple[str, ...] = ()) -> Expected:
-    """Return the engines that should answer. expect: their number or names from pairing.toml."""
+def addressed_engines(engines: tuple[str, ...] | None, known: Iterable[FleetEngine], expect: Expect = None) -> Expected:
+    """Return the engines that an order addresses.
+
+    Args:
+        engines: the names that the order has; None: all.
+        known: the engines of the roster.
+        expect: what pairing.toml expects. If it has names, other engines are claims that nothing waits for.
+    """
+    names = expect if isinstance(expect, tuple) and expect else None
+    if engines is not None:
+        names = engines
     present = tuple(
         ExpectedEngine(
-            name=one.engine,
-            boot=one.boot,
-            heard_at=one.heard_at,
-            is_silent=one.status is not FleetStatus.REPORTING,
+            name=one.engine, boot=one.boot, heard_at=one.heard_at, is_silent=one.status is not FleetStatus.REPORTING
         )
         for one in known
-        if one.status is not FleetStatus.ENDED
+        if one.status is not FleetStatus.ENDED and is_meant(names, one.engine)
     )
-    if isinstance(expect, int):
-        return Expected(engines=present, unnamed=max(0, expect - len(present)))
-    names = {one.name.casefold() for one in present}
-    missing = {name.casefold(): name for name in expect if name.casefold() not in names}
-    return Expected(engines=(*present, *(ExpectedEngine(name=name) for name in missing.values())))
+    heard = {one.name.casefold() for one in present}
+    missing = {name.casefold(): name for name in names or () if name.casefold() not in heard}
+    unnamed = max(0, expect - len(present)) if isinstance(expect, int) and engines is None else 0
+    return Expected(engines=(*present, *(ExpectedEngine(name=name) for name in missing.values())), unnamed=unnamed)
 
 
-def addressed_engines(text: OrderText, expected: Expected) -> Expected:
-    """Return the engines that an order addresses; one that it names is addressed, known or not."""
-    if text.engines is None:
-        return expected
-    known = tuple(one for one in expected.engines if is_meant(text, one.name))
-    names = {one.name.casefold() for one in known}
-    missing = {name.casefold(): name for name in text.engines if name.casefold() not in names}
-    return Expected(engines=(*known, *(ExpectedEngine(name=name) for name in missing.values())))
+def needs_partial(expected: Expected, *, is_flooded: bool = False) -> str:
+    """Return why an order needs `--partial`; empty: nobody that it addresses is silent.
 
-
-def needs_partial(text: OrderText, expected: Expected) -> str:
-    """Return why an order needs `--partial`; empty: nobody that it addresses is silent."""
-    addressed = addressed_engines(text, expected)
-    silent = [one.name for one in addressed.engines if one.is_silent]
-    count = len(silent) + addressed.unnamed
+    is_flooded: more engines are claimed than can be: then silence says nothing, and blocks no order.
+    """
+    silent = [] if is_flooded else [one.name for one in expected.engines if one.is_silent]
+    count = len(silent) + expected.unnamed
     if not count:
         return ""
-    names = f" ({repeated(', '.join(silent))})" if silent else ""
+    listed = ", ".join(silent[:MAX_LISTED]) + (f" and {len(silent) - MAX_LISTED} more" if silent[MAX_LISTED:] else "")
+    names = f" ({repeated(listed)})" if silent else ""
     return f"{count} {'engine is' if count == 1 else 'engines are'} silent{names}: --partial orders the others"
 
 
-def tally(text: OrderText, number: int, expected: Expected, answers: Iterable[OrderAnswer]) -> Tally:
-    """Return who answered: the latest answer of each addressed engine and boot to the order of this number.
-
-    An engine that ended after its answer counts, unless another boot has its name now: that one has to answer itself.
-    If none of a name has to answer, the latest answer of its boots counts: each engine counts once.
-    """
-    addressed = addressed_engines(text, expected)
-    newest: dict[tuple[str, str], OrderAnswer] = {}
-    for one in sorted(answers, key=lambda each: (each.at, each.id)):
-        if one.order_id == text.id and one.number == number and is_meant(text, one.author.engine):
-            newest[one.author.engine.casefold(), one.author.boot] = one
-    rows: list[tuple[ExpectedEngine, OrderAnswer | None]] = []
-    names = {one.name.casefold() for one in addressed.engines if one.boot}
-    for engine in addressed.engines:
-        if engine.boot:
-            rows.append((engine, newest.pop((engine.name.casefold(), engine.boot), None)))
-    others = [one for (name, _), one in newest.items() if name not in names]
-    latest = {one.author.engine.casefold(): one for one in sorted(others, key=lambda each: (each.at, each.id))}
-    rows += [(ExpectedEngine(name=one.author.engine), one) for one in latest.values()]
-    answered = {engine.name.casefold() for engine, _ in rows}
-    rows += [(one, None) for one in addressed.engines if not one.boot and one.name.casefold() not in answered]
-    extra = len(rows) - len(addressed.engines)
-    return _sort(rows, unnamed=max(0, addressed.unnamed - extra))
-
-
-def _sort(rows: list[tuple[ExpectedEngine, OrderAnswer | None]], *, unnamed: int) -> Tally:
-    rows = sorted(rows, key=lambda row: (row[0].name.casefold(), row[0].boot))
-    return Tally(
-        done=tuple(one.name for one, answer in rows if answer and answer.outcome is Outcome.DONE),
-        refused=tuple((one.name, answer.text) for one, answer in rows if answer and answer.outcome is not Outcome.DONE),
-        silent=tuple((one.name, one.heard_at) for one, answer in rows if answer is None),
-        unnamed=unnamed,
+def order_views(
+    orders: tuple[SeenOrder, ...],
+    verbs: FleetVerbs,
+    engines: tuple[FleetEngine, ...],
+    answers: Mapping[Boot, tuple[OrderRow, ...]],
+    expect: Expect = None,
+) -> tuple[FleetOrder, ...]:
+    """Return the newest orders with their answers, for screens."""
+    by_order: dict[str, dict[Boot, OrderRow]] = {}
+    for boot, rows in answers.items():
+        for row in rows:
+            by_order.setdefault(row.order_id, {})[boot] = row
+    return tuple(
+        _view(one, verbs, addressed_engines(one.text.engines, engines, expect), by_order.get(one.order.id, {}))
+        for one in orders[:MAX_SHOWN]
     )
 
 
-def exit_status(result: Tally) -> int:
+def _view(one: SeenOrder, verbs: FleetVerbs, expected: Expected, answers: Mapping[Boot, OrderRow]) -> FleetOrder:
+    text, verb = one.text, verbs[one.text.verb]
+    rows = [(engine, answers.get(engine.key)) for engine in expected.engines]
+    done = [engine.name for engine, row in rows if row is not None and row.outcome is Outcome.DONE]
+    refused = [(engine.name, row.text) for engine, row in rows if row is not None and row.outcome is not Outcome.DONE]
+    silent = [(engine.name, engine.heard_at) for engine, row in rows if row is None]
+    return FleetOrder(
+        id=one.order.id,
+        verb=verb.id,
+        scope=bound_text(text.scope),
+        targets=tuple(bound_text(each) for each in text.targets),
+        engines=None if text.engines is None else tuple(bound_text(each) for each in text.engines),
+        by=repeated(one.by),
+        at=text.issued_at,
+        until=text.until if verb.stands and one.counts else None,
+        done=tuple(done[:MAX_LISTED]),
+        more_done=len(done[MAX_LISTED:]),
+        refused=tuple(refused[:MAX_LISTED]),
+        more_refused=len(refused[MAX_LISTED:]),
+        silent=tuple(silent[:MAX_LISTED]),
+        unnamed=expected.unnamed + len(silent[MAX_LISTED:]),
+        why=repeated(text.why),
+    )
+
+
+def exit_status(order: FleetOrder) -> int:
     """Return the exit status of `--wait`."""
-    if not result.done and not result.refused:
+    if not order.done and not order.refused:
         return NO_ANSWER
-    return SOME_MISSING if result.refused or result.silent_count else ALL_DONE
+    return SOME_MISSING if order.refused or order.silent_count else ALL_DONE

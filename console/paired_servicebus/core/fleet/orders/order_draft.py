@@ -7,26 +7,27 @@ both to its engine, which posts them. No engine trusts any of this: the rules de
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from hashlib import sha256
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.order_answers import Expected, addressed_engines, expected_engines
+from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText
+from paired_servicebus.core.fleet.orders.order_answers import Expect, Expected, addressed_engines
 from paired_servicebus.core.fleet.orders.order_answers import needs_partial as _needs_partial
 from paired_servicebus.core.fleet.orders.order_rules import (
     DEFAULT_STANDING_SECONDS,
     MAX_STANDING_SECONDS,
-    EnginesPerOrder,
     FleetVerb,
+    FleetVerbs,
 )
 from paired_servicebus.core.fleet.orders.order_rules import to_type as _to_type
 from paired_servicebus.core.fleet.orders.order_text import too_long
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView, with_other_signers
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.core.text.untrusted_text import repeated
 
-ACT_SECONDS: Final = 300.0
-"""Seconds within which an order that does not stand is carried out."""
+LATER_SECONDS = 0.001
+"""Seconds by which an order is issued after the newest one of its subjects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class OrderDraft:
     text: OrderText
     to_type: str
     needs_partial: str
+    expected: Expected
+    """The engines that it addresses."""
     takes: tuple[str, ...]
     """Remarks about addressed engines that will refuse it (look only, read-only), or may: another file of signers."""
 
@@ -46,82 +49,91 @@ class OrderDraft:
 
 def draft_order(
     view: FleetView,
-    verb: FleetVerb,
+    verbs: FleetVerbs,
+    command: Command,
     *,
-    order_id: str,
     primary: str,
     secondary: str,
-    scope: str,
-    targets: tuple[str, ...],
     engines: tuple[str, ...] | None,
-    why: str,
     stands_for: float | None,
     now: float,
-    expect: int | tuple[str, ...] = (),
 ) -> OrderDraft:
     """Return a new order.
 
     Args:
         view: the fleet as the posting engine knows it.
-        order_id: unguessable, and new.
+        verbs: the actions that can be ordered over the fleet.
+        command: what is ordered.
         engines: the engines meant; None: all.
         stands_for: seconds that a standing order stands; None: DEFAULT_STANDING_SECONDS.
         now: seconds since the epoch, by the clock of the posting engine's host.
-        expect: the number or the names of the engines that are expected.
 
     Raises:
         ConfigurationError: no engine would take such an order; the text has the reason.
     """
+    verb = verbs.get(command.action_id)
+    if verb is None:
+        raise ConfigurationError(f"{command.action_id} is not allowed over the fleet: give it to one engine")
     _check(verb, engines, stands_for)
+    expect = expected_of(view)
     me = next((one for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot)), None)
-    known = [one for one in view.engines if one.status is not FleetStatus.ENDED]
-    named = None if engines is None else {one.casefold() for one in engines}
+    expected = addressed_engines(engines, view.engines, expect)
+    issued_at = _issue(view, verb, command, now - (view.clock_offset or 0.0))
+    stands_for = (stands_for or DEFAULT_STANDING_SECONDS) if verb.stands else MAX_STANDING_SECONDS
     text = OrderText(
-        id=order_id,
         primary=primary,
         secondary=secondary,
         verb=verb.id,
-        scope=scope,
-        targets=targets,
+        scope=command.scope,
+        targets=command.targets,
         engines=engines,
         typed="",
-        why=why,
-        issued_at=now - (me.clock_offset or 0.0 if me is not None else 0.0),
-        act_within=ACT_SECONDS,
-        stands_for=(stands_for or DEFAULT_STANDING_SECONDS) if verb.stands else None,
-        on_top_of=max([me.newest_order if me is not None else 0, *(one.number for one in view.orders)]),
-        seen=tuple((one.engine, one.state) for one in known if named is None or one.engine.casefold() in named),
+        reach=0 if view.is_flooded and engines is None else expected.count,
+        why=command.why,
+        issued_at=issued_at,
+        until=issued_at + stands_for,
+        seen=_digest(view),
     )
-    expected = addressed_engines(text, expected_engines(view.engines, expect))
     typed = _to_type(text, verb) if verb.dangerous else ""
-    _check_text(replace(text, typed=typed), verb, expected)
+    if not expected.count:
+        raise ConfigurationError("no engine of the fleet is known: none would carry the order out")
+    if trouble := too_long(replace(text, typed=typed)):
+        raise ConfigurationError(trouble)
     return OrderDraft(
         text=text,
         to_type=typed,
-        needs_partial=_needs_partial(text, expected),
-        takes=_takes(known, expected, me.signers if me is not None else ""),
+        needs_partial=_needs_partial(expected, is_flooded=view.is_flooded and engines is None),
+        expected=expected,
+        takes=_takes(view, expected, me.signers if me is not None else ""),
     )
 
 
-def _check_text(text: OrderText, verb: FleetVerb, expected: Expected) -> None:
-    if verb.over is EnginesPerOrder.ONE and len(text.seen) > 1:
-        raise ConfigurationError(
-            f"{len(text.seen)} engines are named {repeated(text.seen[0][0])}, and each would do it: "
-            "give each its own name ([fleet] name in pairing.toml)"
-        )
-    if not expected.engines:
-        raise ConfigurationError("no engine of the fleet is known: none would carry the order out")
-    if trouble := too_long(text):
-        raise ConfigurationError(trouble)
+def expected_of(view: FleetView) -> Expect:
+    """Return what pairing.toml expects, as the engine of the view says it."""
+    return view.expected_names or view.expected
+
+
+def _issue(view: FleetView, verb: FleetVerb, command: Command, now: float) -> float:
+    """Return the time of issue: after every order of the same subjects, so that whoever orders later wins."""
+    targets = {one.casefold() for one in command.targets}
+    newest = [one.at for one in view.orders if one.scope == command.scope and _share(one.targets, targets)]
+    return round(max(now, *(at + LATER_SECONDS for at in newest)) if newest else now, 3)
+
+
+def _share(targets: tuple[str, ...], others: set[str]) -> bool:
+    return not others or not targets or not others.isdisjoint(one.casefold() for one in targets)
+
+
+def _digest(view: FleetView) -> str:
+    known = sorted((one.engine, one.boot, one.state) for one in view.engines if one.status is not FleetStatus.ENDED)
+    return sha256(repr(known).encode()).hexdigest()[:32]
 
 
 def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float | None) -> None:
-    if verb.over is EnginesPerOrder.NONE:
-        raise ConfigurationError(f"{verb.label} is not allowed over the fleet: give it to one engine at its host")
-    if verb.over is EnginesPerOrder.ONE and (engines is None or len(engines) != 1):
-        raise ConfigurationError(f"{verb.label} is for exactly one engine of the fleet: name it")
     if engines is not None and len({one.casefold() for one in engines}) != len(engines):
         raise ConfigurationError("an engine was named twice; names are compared without case")
+    if engines is not None and len(engines) > MAX_NAMED_ENGINES:
+        raise ConfigurationError(f"{len(engines)} engines are named, and {MAX_NAMED_ENGINES} are allowed: order all")
     if stands_for is None:
         return
     if not verb.stands:
@@ -130,14 +142,20 @@ def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float |
         raise ConfigurationError(f"{verb.label} stands for {age(MAX_STANDING_SECONDS)} at most")
 
 
-def _takes(known: list[FleetEngine], expected: Expected, mine: str) -> tuple[str, ...]:
+def _takes(view: FleetView, expected: Expected, mine: str) -> tuple[str, ...]:
     """Return which addressed engines take no signed order, or decide by another file of signers than `mine`."""
-    boots = {(one.name, one.boot) for one in expected.engines}
-    addressed = [one for one in known if (one.engine, one.boot) in boots]
-    by_reason: dict[str, list[str]] = {}
+    keys = {one.key for one in expected.engines}
+    addressed = [one for one in view.engines if (one.engine.casefold(), one.boot) in keys]
+    by_reason: dict[str, list[FleetEngine]] = {}
     for one in addressed:
         if not one.takes.acts:
-            by_reason.setdefault(f"will refuse ({one.takes.value})", []).append(one.engine)
+            by_reason.setdefault(f"will refuse ({one.takes.value})", []).append(one)
+    remarks = [f"{reason}: {_few([one.engine for one in them])}" for reason, them in by_reason.items()]
     if others := with_other_signers((one for one in addressed if one.takes.acts), mine):
-        by_reason["may refuse (another file of signers)"] = list(others)
-    return tuple(f"{reason}: {repeated(', '.join(names))}" for reason, names in by_reason.items())
+        remarks.append(f"may refuse (another file of signers): {_few(list(others))}")
+    return tuple(remarks)
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 20} more" if names[20:] else ""
+    return repeated(", ".join(names[:20])) + more

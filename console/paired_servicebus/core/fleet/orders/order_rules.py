@@ -1,45 +1,24 @@
-"""The rules by which an order counts: FLEET.md section 5, as a table of seven named rules.
+"""The rules by which an order of the fleet counts (FLEET.md section 5).
 
-Rules 1 to 5 depend only on the board and the signers, so every engine has the same verdict at any time. Rule 6 is the
-time, rule 7 is the engine. The namespace's numbers and times decide; every time here is the namespace's.
-
-An order that revokes (release, resume) acts within `act_within`, but ends what stood for as long as anything can
-stand. Otherwise an engine that was cut off would take up an order that was revoked meanwhile. For the same reason every
-order stays on the board for ORDER_SECONDS.
+An order counts by its signed bytes alone, whoever posts them and when: a copy, a repeated post and a presence that
+carries them are the same order. So every engine with the same file of signers has the same verdict. register.py
+decides which counting order stands, and engine_orders.py what an engine does about it. Times are the namespace's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Final
 
-from paired_servicebus.core.errors import UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import (
-    ONE_SHOT_SECONDS,
-    Order,
-    OrderText,
-    Posted,
-    Signer,
-    Subject,
-    Unverified,
-)
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
-from paired_servicebus.core.text.time_format import day_and_clock
+from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText, Signer, Subject, Unverified
 from paired_servicebus.core.text.untrusted_text import repeated
 
 # The columns of an action that concern the fleet. The rows are in core/operator/actions.py, which builds FLEET_VERBS.
 #
 # The rules get that table as an argument, because the operator's package is above this one.
-
-
-class EnginesPerOrder(StrEnum):
-    """How many engines one order of the fleet may address."""
-
-    NONE = "none"
-    ONE = "one"
-    ANY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,43 +34,31 @@ class FleetVerb:
     revokes: bool
     dangerous: bool
     confirms: str
-    over: EnginesPerOrder
 
     @property
     def stands(self) -> bool:
-        """Return whether the order holds until its end."""
-        return bool(self.stands_for) and not self.revokes
+        """Return whether it sets a state; otherwise it leaves the targets to the rules."""
+        return not self.revokes
 
 
 FleetVerbs = Mapping[str, FleetVerb]
-
+"""The actions that can be ordered over the fleet, by id."""
 
 MAX_SKEW_SECONDS: Final = 60.0
-"""Seconds between issue and arrival after which an order is void."""
+"""Seconds by which an operator's clock may be ahead of the namespace's."""
 DEFAULT_STANDING_SECONDS: Final = 4 * 3600.0
 MAX_STANDING_SECONDS: Final = 72 * 3600.0
-ORDER_SECONDS: Final = MAX_STANDING_SECONDS
-"""Time to live of every order's message; cleaning before it would change the verdicts of engines that start later."""
+ORDER_SECONDS: Final = MAX_STANDING_SECONDS + MAX_SKEW_SECONDS
+"""Seconds after its issue for which an order decides: no older order of its subjects can stand after them."""
 
 
 class Rule(StrEnum):
-    """The seven rules in their order."""
+    """The rules in their order."""
 
     FORM = "form"
     SIGNATURE = "signature"
-    FRESH = "fresh"
-    FIRST = "first"
-    OVERTAKEN = "overtaken"
+    FUTURE = "future"
     OVER = "over"
-    MEANT = "meant"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOrder:
-    """A post of the orders board and the result of its verification."""
-
-    post: Posted
-    signer: Signer | Unverified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,92 +71,44 @@ class ThisEngine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The order counts. acts: it may still be carried out; otherwise it only ends what stood."""
-
-    by: str
-    fingerprint: str
-    ends_at: float
-    acts: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Void:
-    """The order does not count."""
+    """Why an order does not count."""
 
     rule: Rule
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardOrder:
-    """An order after rules 1 to 5. void: the first of them that it breaks; text and verb: None if it has no form."""
-
-    number: int
-    enqueued_at: float
-    text: OrderText | None
-    verb: FleetVerb | None
-    signer: Signer | Unverified
-    void: Void | None
-
-    @property
-    def claims_id(self) -> bool:
-        """Return whether its id is taken: forged and late copies never block an order."""
-        return self.void is None or self.void.rule in (Rule.FIRST, Rule.OVERTAKEN)
-
-    @property
-    def subjects(self) -> frozenset[Subject]:
-        return frozenset() if self.text is None or self.verb is None else subjects_of(self.text, self.verb)
-
-    @property
-    def by(self) -> str:
-        return self.signer.by if isinstance(self.signer, Signer) else ""
-
-
 def subjects_of(text: OrderText, verb: FleetVerb) -> frozenset[Subject]:
     """Return what an order is about, one subject for each target."""
-    about = verb.stands_for or verb.id
-    return frozenset((about, text.scope, target.casefold()) for target in text.targets or ("",))
-
-
-def act_end(text: OrderText, enqueued_at: float) -> float:
-    """Return the time until which an order that does not stand is carried out."""
-    return min(text.issued_at + text.act_within, enqueued_at + ONE_SHOT_SECONDS)
-
-
-def order_end(text: OrderText, verb: FleetVerb, enqueued_at: float) -> float:
-    """Return the time until which an order has an effect on what stands or is done."""
-    if verb.stands:
-        return enqueued_at + min(text.stands_for or 0.0, MAX_STANDING_SECONDS)
-    return enqueued_at + MAX_STANDING_SECONDS if verb.revokes else act_end(text, enqueued_at)
-
-
-def addressed_count(text: OrderText) -> int:
-    """Return the number of engines that the author addressed: by name, or all that he saw."""
-    return len(set(text.seen)) if text.engines is None else len({name.casefold() for name in text.engines})
+    return frozenset((verb.stands_for, text.scope, target.casefold()) for target in text.targets or ("",))
 
 
 def to_type(text: OrderText, verb: FleetVerb) -> str:
-    """Return the text that the author has to type: the target of one engine, or the number of several engines."""
-    count = addressed_count(text)
-    if count != 1:
-        return str(count)
-    names = text.targets or tuple(text.engines or (name for name, _ in text.seen))
+    """Return the text that the author has to type: the number of several engines, or else the target."""
+    if text.reach > 1:
+        return str(text.reach)
+    names = text.targets or tuple(text.engines or (text.primary,))
     typed = names[0] if len(names) == 1 else str(len(names))
     return f"{typed} {verb.confirms}".rstrip()
 
 
-# -- rules 1 to 5: the board ------------------------------------------------------------------------------------------
+def is_meant(engines: tuple[str, ...] | None, name: str) -> bool:
+    """Return whether an engine is among the names, without case. None: all are meant."""
+    return engines is None or name.casefold() in {one.casefold() for one in engines}
+
+
+# -- the rules --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    read: ReadOrder
     text: OrderText
     verb: FleetVerb
+    signer: Signer | Unverified
     engine: ThisEngine
-    earlier: Sequence[BoardOrder]
-    """Orders with a lower number, by number."""
+    first_at: float
+    """When the namespace dated the first message with these bytes that was read here."""
+    at: float
 
 
 def _wrong_form(case: _Case) -> str:
@@ -200,23 +119,15 @@ def _wrong_form(case: _Case) -> str:
         return f"{verb.label} has the wrong kind of target ({repeated(text.scope)})"
     if len(subjects_of(text, verb)) != max(1, len(text.targets)):
         return "it names a target twice"
-    return _wrong_reach(text, verb) or _wrong_end(text, verb) or _wrong_typing(text, verb)
-
-
-def _wrong_reach(text: OrderText, verb: FleetVerb) -> str:
-    if verb.over is EnginesPerOrder.NONE:
-        return f"{verb.label} is not allowed over the fleet"
-    if verb.over is EnginesPerOrder.ONE and (text.engines is None or addressed_count(text) != 1):
-        return f"{verb.label} is for exactly one named engine"
-    return ""
+    if text.engines is not None and len(text.engines) > MAX_NAMED_ENGINES:
+        return f"it names {len(text.engines)} engines, and {MAX_NAMED_ENGINES} are allowed"
+    return _wrong_end(text, verb) or _wrong_typing(text, verb)
 
 
 def _wrong_end(text: OrderText, verb: FleetVerb) -> str:
-    if not verb.stands:
-        return "" if text.stands_for is None else f"{verb.label} does not stand, but has an end"
-    if text.stands_for is None or text.stands_for <= 0:
-        return f"{verb.label} has no end; 4 h are usual, 72 h at most"
-    return "" if text.stands_for <= MAX_STANDING_SECONDS else f"{verb.label} stands for 72 h at most"
+    if text.until <= text.issued_at:
+        return f"{verb.label} ends before it begins"
+    return "" if text.until - text.issued_at <= MAX_STANDING_SECONDS else f"{verb.label} stands for 72 h at most"
 
 
 def _wrong_typing(text: OrderText, verb: FleetVerb) -> str:
@@ -227,97 +138,46 @@ def _wrong_typing(text: OrderText, verb: FleetVerb) -> str:
 
 
 def _not_signed(case: _Case) -> str:
-    return case.read.signer.why if isinstance(case.read.signer, Unverified) else ""
+    return case.signer.why if isinstance(case.signer, Unverified) else ""
 
 
-def _not_fresh(case: _Case) -> str:
-    apart = case.read.post.enqueued_at - case.text.issued_at
-    if abs(apart) <= MAX_SKEW_SECONDS:
+def _from_future(case: _Case) -> str:
+    ahead = case.text.issued_at - case.first_at
+    if ahead <= MAX_SKEW_SECONDS:
         return ""
-    how = "after" if apart > 0 else "before"
-    return f"it was posted {abs(apart):,.0f} s {how} it was issued, {MAX_SKEW_SECONDS:.0f} s are allowed: a copy"
+    return f"it was issued {ahead:,.0f} s after it was posted, {MAX_SKEW_SECONDS:.0f} s are allowed: set the clock"
 
 
-def _not_first(case: _Case) -> str:
-    first = next((one for one in case.earlier if one.claims_id and one.text and one.text.id == case.text.id), None)
-    return "" if first is None else f"it is already on the board as number {first.number}"
+def _long_over(case: _Case) -> str:
+    return "" if case.at < case.text.issued_at + ORDER_SECONDS else "it was over three days ago"
 
 
-def _overtaken(case: _Case) -> str:
-    enqueued_at = case.read.post.enqueued_at
-    mine = subjects_of(case.text, case.verb)
-    for other in reversed(case.earlier):
-        if other.number <= case.text.on_top_of:
-            break
-        if other.void is not None or other.text is None or other.verb is None or mine.isdisjoint(other.subjects):
-            continue
-        is_effective = order_end(other.text, other.verb, other.enqueued_at) > enqueued_at
-        if is_effective and _share_engine(other.text, case.text):
-            return f"overtaken by {other.by}'s order {other.number}"
-    return ""
-
-
-def _share_engine(one: OrderText, other: OrderText) -> bool:
-    if one.engines is None or other.engines is None:
-        return True
-    return not {name.casefold() for name in one.engines}.isdisjoint(name.casefold() for name in other.engines)
-
-
-BOARD_RULES: Final[tuple[tuple[Rule, Callable[[_Case], str]], ...]] = (
+RULES: Final[tuple[tuple[Rule, Callable[[_Case], str]], ...]] = (
     (Rule.FORM, _wrong_form),
     (Rule.SIGNATURE, _not_signed),
-    (Rule.FRESH, _not_fresh),
-    (Rule.FIRST, _not_first),
-    (Rule.OVERTAKEN, _overtaken),
+    (Rule.FUTURE, _from_future),
+    (Rule.OVER, _long_over),
 )
-"""Rules 1 to 5. Each returns why the order breaks it, or ""."""
+"""Each returns why the order breaks it, or ""."""
 
 
-def judge_board(read: ReadOrder, *, engine: ThisEngine, verbs: FleetVerbs, earlier: Sequence[BoardOrder]) -> BoardOrder:
-    """Apply rules 1 to 5. earlier: the orders with a lower number, by number; others are ignored."""
-    post = read.post
-    text, verb, void = _decode(read, verbs)
-    if text is not None and verb is not None:
-        before = [one for one in earlier if one.number < post.number]
-        case = _Case(read=read, text=text, verb=verb, engine=engine, earlier=before)
-        void = next((Void(rule=rule, text=why) for rule, check in BOARD_RULES if (why := check(case))), None)
-    return BoardOrder(
-        number=post.number, enqueued_at=post.enqueued_at, text=text, verb=verb, signer=read.signer, void=void
-    )
+def why_void(
+    text: OrderText,
+    signer: Signer | Unverified,
+    *,
+    engine: ThisEngine,
+    verbs: FleetVerbs,
+    first_at: float,
+    at: float = -inf,
+) -> Void | None:
+    """Return the first rule that an order breaks; None: it counts.
 
-
-def _decode(read: ReadOrder, verbs: FleetVerbs) -> tuple[OrderText | None, FleetVerb | None, Void | None]:
-    document = read.post.document
-    if not isinstance(document, Order):
-        return None, None, Void(rule=Rule.FORM, text=repeated(read.post.trouble) or "it is not an order")
-    try:
-        text = decode_order_text(document.signed)
-    except UnreadableError as error:
-        return None, None, Void(rule=Rule.FORM, text=str(error))
+    Args:
+        first_at: when the namespace dated the message in which it was read first.
+        at: now.
+    """
     verb = verbs.get(text.verb)
     if verb is None:
-        return text, None, Void(rule=Rule.FORM, text=f"this version knows no order {repeated(text.verb)!r}")
-    return text, verb, None
-
-
-# -- rules 6 and 7: now and here --------------------------------------------------------------------------------------
-
-
-def is_meant(text: OrderText, name: str) -> bool:
-    """Return whether an order addresses the engine."""
-    return text.engines is None or name.casefold() in {one.casefold() for one in text.engines}
-
-
-def verdict(order: BoardOrder, *, engine: ThisEngine, at: float) -> Counts | Void:
-    """Apply all seven rules. at: the namespace's time."""
-    if order.void is not None:
-        return order.void
-    if order.text is None or order.verb is None or not isinstance(order.signer, Signer):  # rules 1 and 2 exclude it
-        return Void(rule=Rule.FORM, text="it is not an order")
-    ends_at = order_end(order.text, order.verb, order.enqueued_at)
-    if at >= ends_at:
-        return Void(rule=Rule.OVER, text=f"its time was over at {day_and_clock(ends_at)}")
-    if not is_meant(order.text, engine.name):
-        return Void(rule=Rule.MEANT, text=f"it is for {repeated(', '.join(order.text.engines or ()))}")
-    acts = order.verb.stands or at < act_end(order.text, order.enqueued_at)
-    return Counts(by=order.signer.by, fingerprint=order.signer.fingerprint, ends_at=ends_at, acts=acts)
+        return Void(rule=Rule.FORM, text=f"this version knows no order {repeated(text.verb)!r} over the fleet")
+    case = _Case(text=text, verb=verb, signer=signer, engine=engine, first_at=first_at, at=at)
+    return next((Void(rule=rule, text=why) for rule, check in RULES if (why := check(case))), None)

@@ -36,10 +36,10 @@ def too_long(text: OrderText) -> str:
     size = len(_canonical(text))
     if size <= MAX_SIGNED_BYTES:
         return ""
-    engines = len(text.seen if text.engines is None else text.engines)
+    engines = 0 if text.engines is None else len(text.engines)
     return (
-        f"the order has {size:,} bytes with {plural(len(text.targets), 'target')} and {plural(engines, 'engine')}, and "
-        f"{MAX_SIGNED_BYTES:,} are allowed: give it in parts, with fewer targets or fewer named engines each"
+        f"the order has {size:,} bytes with {plural(len(text.targets), 'target')} and {plural(engines, 'named engine')}"
+        f", and {MAX_SIGNED_BYTES:,} are allowed: give it in parts, with fewer targets or fewer named engines each"
     )
 
 
@@ -121,14 +121,6 @@ def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_NUMBER
 
 
-def _is_pairs(value: object) -> bool:
-    return isinstance(value, list) and all(_is_texts(one) and len(one) == 2 for one in value)
-
-
-def _optional_seconds(value: object) -> bool:
-    return value is None or _is_seconds(value)
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -137,16 +129,7 @@ def _optional_tuple(value: Any) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def _optional_float(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _pairs(value: Any) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(one) for one in value)
-
-
 _FIELDS: Final[dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]]] = {
-    "id": (_is_name, _same),
     "primary": (_is_name, _same),
     "secondary": (_is_name, _same),
     "verb": (_is_name, _same),
@@ -154,11 +137,10 @@ _FIELDS: Final[dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]]]
     "targets": (_is_texts, tuple),
     "engines": (_is_engines, _optional_tuple),
     "typed": (_is_text, _same),
+    "reach": (_is_number, _same),
     "why": (_is_text, _same),
     "issued_at": (_is_seconds, float),
-    "act_within": (_is_seconds, float),
-    "stands_for": (_optional_seconds, _optional_float),
-    "on_top_of": (_is_number, _same),
-    "seen": (_is_pairs, _pairs),
+    "until": (_is_seconds, float),
+    "seen": (_is_text, _same),
 }
 """Each field's check and conversion."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
@@ -28,7 +29,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Author,
     Document,
     Goodbye,
-    OrderAnswer,
+    OrderRow,
     Posted,
     Presence,
     Report,
@@ -169,7 +170,7 @@ class EngineRecord:
             case Goodbye() as goodbye if stamp > self._goodbye:
                 self._goodbye, self._reason = stamp, bound_text(goodbye.reason, MAX_REASON)
                 self._author = bound_author(goodbye.author)
-            case OrderAnswer() | _:
+            case _:
                 pass
 
     def _read_report(self, report: Report, stamp: Stamp) -> None:
@@ -186,8 +187,13 @@ class EngineRecord:
 
     @property
     def is_shown(self) -> bool:
-        """Return whether more than answers are known. A board may hold only the goodbye of a boot that ended."""
+        """Return whether a presence or a goodbye was read."""
         return self.presence is not None or self._author is not None
+
+    @property
+    def answers(self) -> tuple[OrderRow, ...]:
+        """Return what it did about orders."""
+        return () if self.presence is None else self.presence.rows
 
     @property
     def current_rows(self) -> tuple[EntityRow, ...]:
@@ -223,7 +229,7 @@ class EngineRecord:
         return min(watched, heard + within)
 
     def view(self, status: FleetStatus, namesakes: int) -> FleetEngine | None:
-        """Return the engine for screens; None: only its answers are known."""
+        """Return the engine for screens; None: nothing is known."""
         presence = self.presence
         if presence is None:
             return None if self._author is None else self._ended_view(self._author)
@@ -245,7 +251,6 @@ class EngineRecord:
             syphon=presence.syphon,
             takes=presence.takes,
             signers=presence.signers,
-            standing=presence.standing,
             newest_order=presence.newest_order,
             clock_offset=presence.clock_offset,
             reason=self._reason if status is FleetStatus.ENDED else "",
@@ -273,8 +278,7 @@ class EngineRecord:
             syphon=State.UNKNOWN.value,
             takes=Takes.LOOK_ONLY,
             signers="",
-            standing=(),
-            newest_order=0,
+            newest_order=0.0,
             reason=self._reason,
         )
 
@@ -349,8 +353,8 @@ def _names(engines: list[FleetEngine]) -> tuple[str, ...]:
     return tuple(sorted(one.engine for one in engines if one.syphon in MOVING_STATUSES))
 
 
-MAX_ENGINES: Final = 2000
-"""Boots kept; more are skipped and counted, so that known engines stay."""
+MAX_ENGINES: Final = 500
+"""Boots kept: anybody with Send can invent more. Expected and known ones stay, further ones are counted."""
 MAX_ROWS: Final = 100_000
 """Entities kept over all reports; a report above it contributes only the entities in its presence."""
 MAX_NAMED: Final = 5
@@ -362,8 +366,10 @@ Key = tuple[str, str]
 class Roster:
     """The engines on the reports board."""
 
-    def __init__(self, *, primary: str, secondary: str) -> None:
+    def __init__(self, *, primary: str, secondary: str, expected: tuple[str, ...] = ()) -> None:
         self._namespaces = (primary.casefold(), secondary.casefold())
+        self._expected = frozenset(bound_text(one).casefold() for one in expected)
+        self._flooded_until = -inf
         self._records: dict[Key, EngineRecord] = {}
         self._rows = 0
         self._paths: dict[str, str] = {}
@@ -383,7 +389,7 @@ class Roster:
         if record is None:
             if len(self._records) >= MAX_ENGINES:
                 self.forget_gone(now)
-            if len(self._records) >= MAX_ENGINES:
+            if len(self._records) >= MAX_ENGINES and not self._make_room(key, post.enqueued_at):
                 self.skipped += 1
                 return False
             record = self._records[key] = EngineRecord()
@@ -393,6 +399,21 @@ class Roster:
             record.rows = self._shared(record.rows) if self._rows + len(record.rows) <= MAX_ROWS else ()
         self._rows += len(record.rows)
         return True
+
+    def _make_room(self, key: Key, at: float) -> bool:
+        """Note a flood; forget the latest claim that is not expected, if the new one is."""
+        self._flooded_until = max(self._flooded_until, at + PRESENCE_SECONDS)
+        if key[0] not in self._expected:
+            return False
+        others = [each for each in self._records if each[0] not in self._expected]
+        if others:
+            gone = self._records.pop(max(others, key=lambda each: self._records[each].first_at))
+            self._rows -= len(gone.rows)
+        return bool(others)
+
+    def is_flooded(self, now: float) -> bool:
+        """Return whether more engines are claimed than can be. now: the namespace's time."""
+        return now < self._flooded_until
 
     def _shared(self, rows: tuple[EntityRow, ...]) -> tuple[EntityRow, ...]:
         """Return the rows with one string for each path, since engines of a pairing send to the same entities."""
@@ -421,7 +442,7 @@ class Roster:
                 others = max(rival - 1, 0) if status is FleetStatus.REPORTING else 0
                 view = record.view(status, others)
                 if view is not None:
-                    shown.append((view, record.current_rows))
+                    shown.append((view, record.current_rows, record.answers))
         return RosterView(shown)
 
 
@@ -438,8 +459,9 @@ def _without_replaced(records: list[EngineRecord]) -> list[EngineRecord]:
 class RosterView:
     """The engines at one time."""
 
-    def __init__(self, shown: list[tuple[FleetEngine, tuple[EntityRow, ...]]]) -> None:
-        self.engines: tuple[FleetEngine, ...] = tuple(engine for engine, _ in shown)
+    def __init__(self, shown: list[tuple[FleetEngine, tuple[EntityRow, ...], tuple[OrderRow, ...]]]) -> None:
+        self.engines: tuple[FleetEngine, ...] = tuple(engine for engine, _, _ in shown)
+        self.answers = {(engine.engine.casefold(), engine.boot): rows for engine, _, rows in shown}
         self._shown = shown
 
     @property
@@ -449,7 +471,8 @@ class RosterView:
 
     def entities(self) -> tuple[FleetEntity, ...]:
         """Return the entities over all engines that have not ended."""
-        return merge_entities((engine, rows) for engine, rows in self._shown if engine.status is not FleetStatus.ENDED)
+        present = ((engine, rows) for engine, rows, _ in self._shown if engine.status is not FleetStatus.ENDED)
+        return merge_entities(present)
 
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the expected names that no document has."""
@@ -487,7 +510,7 @@ def _list(names: list[str]) -> str:
 def author_of(document: Document | None) -> Author | None:
     """Return the author of a document on the reports board; None: it has none."""
     match document:
-        case Presence() | Goodbye() | OrderAnswer():
+        case Presence() | Goodbye():
             return document.author
         case Report():
             return document.presence.author

@@ -1,0 +1,454 @@
+"""One engine's orders of the fleet: what it has seen, what is in force here, and what to change (FLEET.md section 5).
+
+`step` compares the newest order of each subject with what is in force, whatever happened in between:
+
+    the newest order that means this engine          what follows
+    stands, and is not answered                      CarryOut
+    revokes, and is not answered                     CarryOut: what stood ends, and what a local operator ordered
+    is over, or its signer lost the right            Undo of what is in force; no older order returns
+    was issued before a local operator acted here    none: the local operator's order holds
+    (none is newer, and what is in force is over)    Undo
+
+An order acts only once it is kept on disk as seen, and once the board was read to its end. A new engine, which kept
+nothing, also reads the reports first: they carry what the other engines have seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.fleet.fleet_documents import (
+    MAX_ROWS,
+    Order,
+    OrderRow,
+    Outcome,
+    Posted,
+    Signer,
+    StandingFleetOrder,
+    Subject,
+    Unverified,
+    VerifiedOrder,
+)
+from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, Say, Undo
+from paired_servicebus.core.fleet.orders.order_rules import FleetVerbs, Rule, ThisEngine, Void, is_meant, why_void
+from paired_servicebus.core.fleet.orders.order_text import OLDER, decode_order_text
+from paired_servicebus.core.fleet.orders.register import Register, SeenOrder
+from paired_servicebus.core.fleet.orders.standing import Answer, Kept, KeptOrder, alarms_due, next_alarm
+from paired_servicebus.core.text.time_format import age, day_and_clock
+from paired_servicebus.core.text.untrusted_text import repeated
+
+ALARM: Final = "alarm"
+"""The subject of a remark that calls the operator."""
+LATE_SECONDS: Final = 60.0
+"""Seconds after its issue from which an order takes effect late: an engine looks at the board once a minute."""
+MAX_REFUSALS: Final = 10
+"""Orders that do not count and are answered: anyone with Send can post them."""
+MAX_CLAIMED: Final = 100
+"""Orders that an engine shows without a verdict, because it looks only."""
+NO_RIGHT: Final = "its signer lost the right to order"
+RELEASED_HERE: Final = "released here by a local operator"
+NOT_KEPT: Final = "no order of the fleet is carried out: what was seen cannot be kept on disk"
+
+
+class EngineOrders:
+    """The orders of one engine, for FleetMember.
+
+    Args:
+        engine: this engine.
+        verbs: the actions that can be ordered.
+        kept: what the engine before this one kept; None: nothing, this is a new engine.
+
+    version: grows with each change of `kept`; note_kept reports what is on disk.
+    """
+
+    def __init__(self, *, engine: ThisEngine, verbs: FleetVerbs, kept: Kept | None = None) -> None:
+        self._engine, self._verbs = engine, verbs
+        kept = Kept() if kept is None else kept
+        self._is_new = not kept.is_informed
+        self._register = Register(verbs, kept_orders(kept))
+        self._applied = {one.subject: one for one in kept.applied}
+        self._answered = dict(kept.answered)
+        self._local = {subject: (at, how) for subject, at, how in kept.local}
+        self._under_way: dict[Subject, SeenOrder | StandingFleetOrder] = {}
+        """The subjects of acts whose result is not known yet."""
+        self._contested: set[Subject] = set()
+        """Those of them about which a local operator acted meanwhile: the order is carried out again."""
+        self._claimed = Register(verbs)
+        """What an engine that verifies nothing shows; it decides nothing."""
+        self._refusals: deque[OrderRow] = deque(maxlen=MAX_REFUSALS)
+        self.version = self._on_disk = 0
+        self._seen_in = {one.order.id: 0 for one in self._register.orders}
+        """The version with which each order was seen first."""
+        self._kept: tuple[int, Kept] = (-1, kept)
+        self._rows: tuple[int, tuple[OrderRow, ...]] = (-1, ())
+        self._kept_trouble = ""
+        self._orders_end = self._reports_end = False
+        self._alarms_at: float | None = None
+
+    # -- what is read -------------------------------------------------------------------------------------------------
+
+    def read_orders(self, posts: Iterable[Posted], *, is_whole: bool) -> None:
+        """Take posts of the orders board in. is_whole: the end of the board is reached."""
+        for post in posts:
+            if isinstance(post.document, Order):
+                self._read(post, post.document)
+            elif post.is_newer:
+                self._refuse(post.copies, OLDER.removeprefix("refused: "))
+        self._orders_end = is_whole
+        self._note_informed()
+
+    def read_reports(self, posts: Iterable[Posted], now: float, *, is_whole: bool) -> None:
+        """Take the orders in that presences and reports carry. now: the namespace's time."""
+        for post in posts:
+            for one in post.carried:
+                self.see(one, min(post.enqueued_at, now))
+        self._reports_end |= is_whole
+        self._note_informed()
+
+    def _note_informed(self) -> None:
+        if self._is_new and self._orders_end and self._reports_end:
+            self._is_new = False
+            self._changed()
+
+    def see(self, one: VerifiedOrder, first_at: float) -> Void | None:
+        """Take a verified order in, wherever it was read; return why it is void."""
+        void = why_void(one.order.text, one.signer, engine=self._engine, verbs=self._verbs, first_at=first_at)
+        if void is None:
+            seen = SeenOrder(order=one.order, by=one.signer.by, fingerprint=one.signer.fingerprint, first_at=first_at)
+            if self._register.add(seen):
+                self._changed()
+                self._seen_in[one.order.id] = self.version
+        return void
+
+    def _read(self, post: Posted, order: Order) -> None:
+        signer = post.signer
+        if isinstance(signer, Signer):
+            void = self.see(VerifiedOrder(order=order, signer=signer), post.enqueued_at)
+        else:
+            unknown = Unverified(why="look only", looks_only=True) if signer is None else signer
+            void = why_void(order.text, unknown, engine=self._engine, verbs=self._verbs, first_at=post.enqueued_at)
+            if unknown.looks_only:
+                self._claim(order, post.enqueued_at)
+        if void is not None and void.rule is not Rule.OVER and is_meant(order.text.engines, self._engine.name):
+            self._refuse(order.id, void.text)
+
+    def _claim(self, order: Order, first_at: float) -> None:
+        anybody = Signer(by="", fingerprint="")
+        void = why_void(order.text, anybody, engine=self._engine, verbs=self._verbs, first_at=first_at)
+        if void is None and len(self._claimed.orders) < MAX_CLAIMED:
+            self._claimed.add(SeenOrder(order=order, by="", fingerprint="", first_at=first_at))
+
+    def _refuse(self, order_id: str, text: str) -> None:
+        row = OrderRow(order_id=order_id, outcome=Outcome.REFUSED, text=repeated(text))
+        if order_id and row not in self._refusals:
+            self._refusals.append(row)
+            self._changed()
+
+    def board_unread(self) -> None:
+        """Note that the orders board is another one, or is read again: its end is not reached."""
+        self._orders_end = False
+
+    def check(self, order: Order, signer: Signer | Unverified, at: float) -> str:
+        """Return why an order would be void if it were posted now; empty if it would count."""
+        void = why_void(order.text, signer, engine=self._engine, verbs=self._verbs, first_at=at, at=at)
+        return "" if void is None else void.text
+
+    def judge_again(self, verdicts: dict[str, bool]) -> None:
+        """Note which seen orders the present file of operators verifies, by id."""
+        self._refusals.clear()
+        self._claimed = Register(self._verbs)
+        self._changed()
+        again = {one.order.id for one in self._register.orders if not one.counts and verdicts.get(one.order.id)}
+        self._answered = {key: one for key, one in self._answered.items() if one.order_id not in again}
+        if self._register.judge_again(verdicts):
+            self._changed()
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_reports(self) -> bool:
+        """Return whether the reports have to be read first: no engine before this one had seen what stands."""
+        return self._is_new and not self._reports_end
+
+    @property
+    def is_informed(self) -> bool:
+        """Return whether the boards were read as far as an act needs."""
+        return self._orders_end and not self._is_new
+
+    def step(self, at: float) -> list[FleetEffect]:
+        """Return what is to be done at a time of the namespace."""
+        if self._register.forget_over(at):
+            self._changed()
+        effects: list[FleetEffect] = [*self._ends(at)]
+        if self.is_informed:
+            effects += self._begins(at)
+        after, self._alarms_at = (at if self._alarms_at is None else self._alarms_at), at
+        return [
+            *effects,
+            *(Say(about=ALARM, text=text) for text in alarms_due(self._applied.values(), after=after, at=at)),
+        ]
+
+    def _ends(self, at: float) -> list[FleetEffect]:
+        """Return the acts that end what is over, or what a newer order that is over itself replaced."""
+        effects: list[FleetEffect] = []
+        newest = self._register.newest(self._engine.name)
+        for subject, held in sorted(self._applied.items()):
+            if subject in self._under_way:
+                continue
+            later = newest.get(subject)
+            text = ""
+            if held.until <= at:
+                text = f"released at its end: {held}"
+            elif later is not None and not later.counts and self._on_disk >= self._seen_in[later.order.id]:
+                text = f"released, because it does not count any more: {held}"
+                self._answer(subject, later, Outcome.REFUSED, NO_RIGHT)
+            elif later is not None and self._is_over_unanswered(subject, later, at):
+                text = f"released by a newer order, which is over: {held}"
+            if text:
+                self._under_way[subject] = held
+                effects.append(Undo(order=held, text=text))
+        return effects
+
+    def _is_over_unanswered(self, subject: Subject, one: SeenOrder, at: float) -> bool:
+        return one.text.until <= at and self._acts_on(one) and not self._is_answered(subject, one)
+
+    def _begins(self, at: float) -> list[FleetEffect]:
+        """Return the acts that carry new orders out, one for each order."""
+        wanted: dict[str, list[Subject]] = {}
+        found: dict[str, SeenOrder] = {}
+        for subject, one in sorted(self._register.newest(self._engine.name).items()):
+            if subject in self._under_way or self._is_answered(subject, one) or not self._acts_on(one):
+                continue
+            if reason := self._why_not(subject, one, at):
+                self._answer(subject, one, Outcome.REFUSED, reason)
+                continue
+            found[one.order.id] = one
+            wanted.setdefault(one.order.id, []).append(subject)
+        effects: list[FleetEffect] = []
+        for order_id, subjects in wanted.items():
+            one = found[order_id]
+            self._under_way |= dict.fromkeys(subjects, one)
+            late = at - one.text.issued_at
+            effects.append(
+                CarryOut(
+                    order=one.order,
+                    by=one.by,
+                    fingerprint=one.fingerprint,
+                    targets=tuple(each for each in one.text.targets if self._subject(one, each) in subjects),
+                    late=f"takes effect {age(late)} late" if late > LATE_SECONDS else "",
+                )
+            )
+        return effects
+
+    def _acts_on(self, one: SeenOrder) -> bool:
+        """Return whether an order that was seen is kept on disk, so that no later boot returns to an older one."""
+        return self._seen_in.get(one.order.id, inf) <= self._on_disk
+
+    def _is_answered(self, subject: Subject, one: SeenOrder) -> bool:
+        answer = self._answered.get(subject)
+        return answer is not None and answer.order_id == one.order.id
+
+    def _why_not(self, subject: Subject, one: SeenOrder, at: float) -> str:
+        """Return why an order that was never answered is not carried out; empty: it is."""
+        if not one.counts:
+            return NO_RIGHT
+        local = self._local.get(subject)
+        if local is not None and one.text.issued_at <= local[0]:
+            return f"overtaken: {local[1] or RELEASED_HERE}"
+        held = self._applied.get(subject)
+        if one.text.until <= at and held is None:
+            return f"its time was over at {day_and_clock(one.text.until)}"
+        return "its time is over" if one.text.until <= at else ""
+
+    def _subject(self, one: SeenOrder, target: str) -> Subject:
+        return self._register.verb(one).stands_for, one.text.scope, target.casefold()
+
+    def _answer(self, subject: Subject, one: SeenOrder, outcome: Outcome, text: str) -> None:
+        self._answered[subject] = Answer(order_id=one.order.id, outcome=outcome, text=text)
+        self._changed()
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
+    def note_outcome(self, order_id: str, outcome: Outcome, text: str, not_held: tuple[str, ...]) -> None:
+        """Note the result of a CarryOut. What held before holds on for the targets that are not held."""
+        failed = {target.casefold() for target in not_held}
+        newest = self._register.newest(self._engine.name)
+        for subject, one in list(self._under_way.items()):
+            if not isinstance(one, SeenOrder) or one.order.id != order_id:
+                continue
+            del self._under_way[subject]
+            is_failed, is_newest = subject[2] in failed, subject in newest and newest[subject].order.id == order_id
+            if not is_failed:
+                self._hold(subject, one)
+            if subject in self._contested:
+                self._contested.discard(subject)
+            elif is_newest:
+                refused = Outcome.REFUSED if outcome is Outcome.DONE else outcome
+                self._answer(subject, one, refused if is_failed else Outcome.DONE, text)
+
+    def _hold(self, subject: Subject, one: SeenOrder) -> None:
+        """Note that an order is in force for a subject."""
+        self._local.pop(subject, None)
+        self._applied.pop(subject, None)
+        if self._register.verb(one).stands:
+            self._applied[subject] = self._standing(one, subject)
+        self._changed()
+
+    def note_undone(self, order: StandingFleetOrder) -> None:
+        """Note that an Undo was performed."""
+        self._under_way.pop(order.subject, None)
+        self._contested.discard(order.subject)
+        held = self._applied.get(order.subject)
+        if held is not None and held.order_id == order.order_id:
+            del self._applied[order.subject]
+            self._changed()
+
+    def _standing(self, one: SeenOrder, subject: Subject) -> StandingFleetOrder:
+        verb = self._register.verb(one)
+        target = next((each for each in one.text.targets if each.casefold() == subject[2]), "")
+        return StandingFleetOrder(
+            subject=subject,
+            order_id=one.order.id,
+            verb=verb.id,
+            label=verb.label,
+            target=target,
+            by=one.by,
+            why=one.text.why,
+            since=one.first_at,
+            until=one.text.until,
+        )
+
+    def note_local(self, subjects: tuple[Subject, ...], how: str, at: float) -> None:
+        """Note that a local operator gave an order about these subjects: it holds until a newer order of the fleet."""
+        newest = self._register.newest(self._engine.name)
+        for subject in subjects:
+            one = newest.get(subject)
+            self._local[subject] = (at if one is None else max(at, one.text.issued_at), how)
+            self._applied.pop(subject, None)
+            if subject in self._under_way:
+                self._contested.add(subject)
+            elif one is not None and not self._is_answered(subject, one):
+                self._answer(subject, one, Outcome.REFUSED, f"overtaken: {how or RELEASED_HERE}")
+        self._changed()
+
+    # -- the disk -----------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self.version += 1
+
+    def note_kept(self, version: int, trouble: str) -> str:
+        """Note that `kept` of a version is on disk, or why it is not; return a new warning."""
+        if not trouble:
+            self._on_disk = max(self._on_disk, version)
+        before, self._kept_trouble = self._kept_trouble, trouble
+        return f"{NOT_KEPT} ({trouble})" if trouble and trouble != before else ""
+
+    @property
+    def kept(self) -> Kept:
+        """Return what the next engine needs."""
+        if self._kept[0] != self.version:
+            known = self._register.newest(self._engine.name)
+            kept = Kept(
+                seen=tuple(keep(one) for one in self._register.orders),
+                applied=tuple(self._applied.values()),
+                answered=tuple(sorted((key, one) for key, one in self._answered.items() if key in known)),
+                local=tuple((key, at, how) for key, (at, how) in sorted(self._local.items())),
+                is_informed=not self._is_new,
+            )
+            self._kept = (self.version, kept)
+        return self._kept[1]
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    @property
+    def register(self) -> Register:
+        return self._register
+
+    @property
+    def shown(self) -> tuple[SeenOrder, ...]:
+        """Return the orders for screens, the newest first: also what an engine that verifies none is not sure of."""
+        return tuple(sorted((*self._register.orders, *self._claimed.orders), key=lambda one: one.age_key, reverse=True))
+
+    @property
+    def rows(self) -> tuple[OrderRow, ...]:
+        """Return the answers to the newest orders, and to some that do not count."""
+        if self._rows[0] != self.version:
+            self._rows = self.version, self._answers()
+        return self._rows[1]
+
+    def _answers(self) -> tuple[OrderRow, ...]:
+        known = {one.order.id for one in self._register.orders}
+        found: dict[str, OrderRow] = {}
+        for answer in self._answered.values():
+            row = found.get(answer.order_id)
+            if answer.order_id in known and (row is None or row.outcome is Outcome.DONE):
+                found[answer.order_id] = OrderRow(
+                    order_id=answer.order_id, outcome=answer.outcome, text=repeated(answer.text)
+                )
+        return (*found.values(), *(one for one in self._refusals if one.order_id not in found))[:MAX_ROWS]
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Return how this engine differs from the newest orders: a local operator acted after them."""
+        newest = self._register.newest(self._engine.name)
+        return tuple(
+            f"{how or RELEASED_HERE}: {self._standing(one, subject)}"
+            for subject, (at, how) in sorted(self._local.items())
+            if (one := newest.get(subject)) is not None
+            and one.counts
+            and self._register.verb(one).stands
+            and one.text.issued_at <= at
+            and (self._alarms_at is None or one.text.until > self._alarms_at)
+        )
+
+    @property
+    def in_force(self) -> tuple[StandingFleetOrder, ...]:
+        """Return what is in force here by the fleet."""
+        return tuple(self._applied.values())
+
+    @property
+    def next_deadline(self) -> float | None:
+        """Return the time of the next alarm or end."""
+        at = -inf if self._alarms_at is None else self._alarms_at
+        return next_alarm(self._applied.values(), at=at)
+
+
+def keep(one: SeenOrder) -> KeptOrder:
+    """Return a seen order for the disk."""
+    return KeptOrder(
+        order=one.order.carried, by=one.by, fingerprint=one.fingerprint, first_at=one.first_at, counts=one.counts
+    )
+
+
+def kept_orders(kept: Kept) -> tuple[SeenOrder, ...]:
+    """Return the seen orders of a disk; one that cannot be read is left out: the board may have it."""
+    found = []
+    for one in kept.seen:
+        signed = one.order.signed.encode()
+        try:
+            order = Order(text=decode_order_text(signed), signed=signed, signature=one.order.signature)
+        except UnreadableError:
+            continue
+        found.append(
+            SeenOrder(order=order, by=one.by, fingerprint=one.fingerprint, first_at=one.first_at, counts=one.counts)
+        )
+    return tuple(found)
+
+
+def to_take_up(kept: Kept, *, engine: str, verbs: FleetVerbs, at: float) -> tuple[StandingFleetOrder, ...]:
+    """Return what was in force when the engine before ended, is not over, and was not replaced by what it had seen."""
+    newest = Register(verbs, kept_orders(kept)).newest(engine)
+    refused = {subject: answer for subject, answer in kept.answered if answer.outcome is not Outcome.DONE}
+
+    def holds(one: StandingFleetOrder) -> bool:
+        later = newest.get(one.subject)
+        if later is None or later.order.id == one.order_id:
+            return later is None or later.counts
+        answer = refused.get(one.subject)
+        return answer is not None and answer.order_id == later.order.id
+
+    return tuple(one for one in kept.applied if one.until > at and holds(one))
