@@ -78,6 +78,11 @@ class Grants:
     def __len__(self) -> int:
         return len(self._accesses)
 
+    @property
+    def key_names(self) -> frozenset[str]:
+        """Return the names of all keys that have proven something."""
+        return frozenset(access.key for access in self._accesses.values() if access.key is not None)
+
     def put(self, access: ProvenAccess) -> bool:
         """Store an access in place of the earlier one for its path; return False if there are too many."""
         key = access.path.lower()

@@ -8,7 +8,6 @@ the limit, the connections that hold some are read one after the other.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ LARGE_BYTES: Final = 4 * 1024 * 1024
 
 def return_free_memory() -> None:
     """Return the memory that is free in this process to the system, where the C library can."""
+    import ctypes  # not needed for the first frame
+
     with suppress(AttributeError, OSError):  # glibc alone has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 

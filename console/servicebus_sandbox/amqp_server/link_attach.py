@@ -35,6 +35,7 @@ from servicebus_amqp.nodes.request_ends import (
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested, DeliveryReceived, DispositionReceived, LinkEnd
+from servicebus_amqp.server.server_connection import MAX_LINKS
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import ProvenAccess
 from servicebus_sandbox.amqp_server import management_node
@@ -215,8 +216,6 @@ _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-lo
 """Refusals that are not a mistake of the client."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
-MAX_LINKS: Final = 5000
-"""Links of one connection, which may have equally many sessions. It limits a flood of attaches."""
 
 
 def attach(server: ServedLinkOwner, event: AttachRequested) -> None:
@@ -315,6 +314,7 @@ def _serve_sender(server: ServedLinkOwner, link: ReceiverLink, address: NodeAddr
         limit = target.intake.max_message_bytes
         properties = {Symbol(BATCH_SIZE): ULong(min(limit, MAX_BATCH_BYTES))}
         link.accept_attach(properties=properties, max_message_size=limit)
+        server.largest = max(server.largest, limit)
         server.serve(IncomingLink(server, link, address.path, address.resource, target))
         return
     if address.kind is NodeKind.MANAGEMENT:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from servicebus_amqp.server.admission import Admission, log_once
+from servicebus_amqp.server.key_budgets import KeyBudgets
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
@@ -72,6 +73,7 @@ class NamespaceServer:
         self.faults = FaultBoard(name, self.namespace.paths, clock=clock)
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.admission = Admission(log_once(f"namespace '{name}'", log))
+        self.budgets = KeyBudgets()
         self.connections: set[AmqpServerProtocol] = set()
         self._to_flush: set[ServedLinkOwner] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -12,8 +12,15 @@ from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
 from servicebus_amqp.protocol.link import Link
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
+from servicebus_amqp.protocol.protocol_events import (
+    DeliveryReceived,
+    DeliveryTooLarge,
+    DispositionReceived,
+    FlowReceived,
+    LinkEnd,
+)
 from servicebus_amqp.server.admission import Admission
+from servicebus_amqp.server.key_budgets import KeyBudgets
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess
 from servicebus_sandbox.broker.entity_settings import Right
@@ -84,6 +91,7 @@ class ServedNamespace(Protocol):
     faults: FaultBoard
     complaints: RefusalLog
     admission: Admission
+    budgets: KeyBudgets
     connections: set[Any]
     read_buffer: memoryview
     woken_at: float
@@ -105,6 +113,7 @@ class ServedLinkOwner(Protocol):
     grants: Grants
     read_at: float
     is_holding: bool
+    largest: int
 
     @property
     def container_id(self) -> str | None:
@@ -154,6 +163,14 @@ class ServedLink:
 
     def on_disposition(self, event: DispositionReceived) -> None:
         """Handle an outcome that the peer set or proposes."""
+
+    def on_too_large(self, event: DeliveryTooLarge) -> None:
+        """Handle a message above the link's limit, which is rejected already."""
+
+    def on_end(self) -> None:
+        """Handle the end of the link, after the peer's earlier messages."""
+        self.hurry()
+        self.gone()
 
     def gone(self) -> None:
         """Clean up after the link's detach or the connection's loss."""

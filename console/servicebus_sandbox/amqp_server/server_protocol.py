@@ -1,8 +1,8 @@
-"""One AMQP connection of a client: bytes in, events to links, one write for each read.
+"""The broker as a backend of one client's connection: its links, idle ends, faults, and one write for each read.
 
-`servicebus_amqp` has the protocol state, the broker the queue state. This module connects them: the links, the client's
-proven access, and pauses when the client does not read or a fault demands it. The listener accepts sockets and detects
-protocols; `link_attach` opens links.
+`ServerConnection` has the protocol, access, time-outs and limits, the broker the queues. Here connections pause when
+the client does not read or a fault demands it. The listener accepts sockets and detects protocols; `link_attach` opens
+links.
 """
 
 from __future__ import annotations
@@ -11,26 +11,18 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from servicebus_amqp.node_address import covers
-from servicebus_amqp.nodes.request_ends import (
-    AmqpRefusal,
-    StrangerLimits,
-    StrangerUse,
-    error_of,
-    too_many_tokens,
-    unauthorized,
-)
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, StrangerLimits, error_of
 from servicebus_amqp.protocol import protocol_events as e
-from servicebus_amqp.protocol.connection import Connection
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, SaslCode
-from servicebus_amqp.protocol.protocol_events import Event
-from servicebus_amqp.server.admission import Admission
-from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess, TokenError
-from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
+from servicebus_amqp.protocol.connection_settings import SaslCode
+from servicebus_amqp.server.key_budgets import DEFAULT_LIMITS, KeyBudget
+from servicebus_amqp.server.server_connection import STRANGER, ServerConnection
+from servicebus_sandbox.access.token_issuer import TokenError
+from servicebus_sandbox.amqp_server.link_attach import attach as attach_link
+from servicebus_sandbox.amqp_server.link_attach import attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, ServedLink, ServedNamespace
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
@@ -61,22 +53,7 @@ MAX_UNPROVEN_LINKS: Final = 100
 """Sessions and links are counted when they begin; ended ones count too."""
 
 
-class Probation:
-    """The probation of one connection, a stranger of `admission` meanwhile. `end` it at the first good token."""
-
-    __slots__ = ("_stay", "_use")
-
-    def __init__(self, admission: Admission, drop: Callable[[], None]) -> None:
-        self._use = StrangerUse(StrangerLimits(octets=MAX_BYTES, sessions=MAX_SESSIONS, links=MAX_UNPROVEN_LINKS))
-        self._stay = admission.enter(drop)
-
-    def end(self) -> None:
-        """Be no stranger any more: the connection is proven or closed."""
-        self._stay.leave()
-
-    def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
-        """Count `size` bytes and their events; return a refusal if a limit is exceeded."""
-        return self._use.count(size, events)
+STRANGER_LIMITS: Final = StrangerLimits(octets=MAX_BYTES, sessions=MAX_SESSIONS, links=MAX_UNPROVEN_LINKS)
 
 
 def no_token_in_time() -> AmqpRefusal:
@@ -93,71 +70,43 @@ _CUTTING: Final = (FaultVerdict.RESET, FaultVerdict.TAKE_AND_RESET, FaultVerdict
 _UNANSWERED: Final = (*_CUTTING, FaultVerdict.SWALLOW, FaultVerdict.TAKE_SILENTLY)
 _DEAF: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.DEAF)
 _MUTE: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.MUTE)
-MAX_FRAME_SIZE: Final = 65536
-INCOMING_WINDOW: Final = 5000
-IDLE_TIMEOUT_MS: Final = 240_000
 IDLE_LINK_SECONDS: Final = 600.0
 """The service detaches links that were unused for ten minutes."""
 UNLINKED_SECONDS: Final = (60.0, 300.0)
 """It closes connections without links to entities, before the first one and after the last."""
-BLACK_HOLE_POLL_SECONDS: Final = 1.0
+_NOT_READING: Final = "the client does not read"
 TURN_BYTES: Final = 64 * 1024
 """The limit of messages for one connection in a turn of the event loop; the others' requests come before the rest."""
 
 
-class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
+class AmqpServerProtocol(ServerConnection[ServedLink], asyncio.Protocol, asyncio.BufferedProtocol):
     """The protocol of an AMQP connection; `NamespaceServer.protocol` makes it.
 
     It is buffered so that the server limits each read: other connections wait for that long.
     """
 
     def __init__(self, node: ServedNamespace) -> None:
+        super().__init__(node.name, STRANGER_LIMITS)
         self.node = node
-        self.grants = Grants()
-        self.links: dict[e.LinkEnd, ServedLink] = {}
-        settings = ConnectionSettings(
-            container_id=node.name,
-            max_frame_size=MAX_FRAME_SIZE,
-            incoming_window=INCOMING_WINDOW,
-            idle_timeout_ms=IDLE_TIMEOUT_MS,
-            plain=self._judge_plain,
-            channel_max=MAX_LINKS - 1,
-            handle_max=MAX_LINKS - 1,
-        )
-        self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
-        self._transport: asyncio.Transport | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self.container_id: str | None = None
-        self._probation: Probation | None = None
         self._verdict = ConnectionVerdict.SERVE
         self._met: dict[CaseKey, ConnectionVerdict] = {}
         self._lines = {direction: DelayLine(self.stir) for direction in Direction}
         self._attaches = DelayLine(self.stir)
         self._is_slow = False
-        self._is_over = False
         self.read_at = self._linked_at = node.clock()
         self._had_links = False
         self._missed_something = False
         self._unwritten = 0
         self._writable = True
         self.is_holding = False
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            e.DeliveryReceived: self._on_delivery,
-            e.DispositionReceived: self._on_disposition,
-            e.FlowReceived: self._on_flow,
-            e.AttachRequested: self._on_attach,
-            e.Detached: self._on_detached,
-            e.Opened: self._on_opened,
-            e.Closed: self._on_closed,
-            e.ConnectionFailed: self._on_failed,
-        }
 
     # ------------------------------------------------------------------ transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.node.connections.add(self)
-        self._probation = Probation(self.node.admission, self.abort)
+        self._stay = self.node.admission.enter(self.abort)
         self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
         self._follow_faults(is_new=True)
 
@@ -178,27 +127,21 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self.stir()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
         self.node.connections.discard(self)
-        self._end_probation()
-        for timer in self._timers.values():
-            timer.cancel()
         for line in self._lines.values():
             line.clear()
-        self._drop_links()
+        self.lose()
         self.node.wake()
 
     def pause_writing(self) -> None:
         """Deliver nothing and read nothing while the client reads too slowly."""
         self._writable = False
         self._hold()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self.pause(_NOT_READING)
 
     def resume_writing(self) -> None:
         self._writable = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self.resume(_NOT_READING)
         self.node.flush_soon(self)
         self.node.wake()
 
@@ -255,7 +198,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         """Close the connection because of the entity at `path`; None means the namespace."""
         if not self._is_over:
             self._amqp.close(error_of(closed_by_fault(path or self.node.name)))
-            self._end()
+            self.end()
 
     def entity_removed(self, path: str) -> None:
         """Detach the links of a deleted entity."""
@@ -271,15 +214,8 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
                 link.end_if_closed(path)
         self.node.flush_soon(self)
 
-    def end_expired_tokens(self) -> None:
-        """Detach the links that no token covers any more."""
-        now = self.node.clock()
-        if self.grants.drop_expired(now):
-            for link in list(self.links.values()):
-                if link.resource and not self.grants.allow(link.resource, link.right, now):
-                    link.detach(unauthorized(link.resource, link.right))
-            self.node.flush_soon(self)
-        self._watch_tokens()
+    def cut(self, end: e.LinkEnd, link: ServedLink, refusal: AmqpRefusal) -> None:
+        link.detach(refusal)
 
     def end_idle_links(self) -> None:
         """Detach the idle links, and check again when the next one may be idle."""
@@ -302,7 +238,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self._call_later("links", self._linked_at + limit - now, self.end_if_unlinked)
         elif self._verdict is ConnectionVerdict.SERVE:
             self._amqp.close(error_of(unlinked(self.node.name, limit)))
-            self._end()
+            self.end()
 
     # ------------------------------------------------------------------ calls of links
 
@@ -351,16 +287,29 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def _as_caller(self) -> Caller:
         return Caller(container_id=self.container_id)
 
-    def grant(self, access: ProvenAccess) -> None:
-        """Store proven access and schedule its end. Raises AmqpRefusal."""
-        watched = self.grants.next_end
-        if not self.grants.put(access):
-            raise too_many_tokens()
-        self._end_probation()
-        if self.grants.next_end != watched:
-            self._watch_tokens()
+    def now(self) -> float:
+        return self.node.clock()
 
-    def _judge_plain(self, name: str, key: str) -> SaslCode | None:
+    @property
+    def is_held(self) -> bool:
+        return self._verdict is not ConnectionVerdict.SERVE  # swallowed bytes are no silence
+
+    def on_admitted(self, key: str) -> KeyBudget:
+        return self.node.budgets.budget_of(key, DEFAULT_LIMITS)
+
+    def _leave_strangers(self) -> None:
+        was_stranger = self._probation is not None
+        super()._leave_strangers()
+        if was_stranger:
+            self.end_if_unlinked()
+
+    def report(self, kind: str, refusal: AmqpRefusal) -> None:
+        self.node.complaints.about(refusal.condition, f"ended a connection: {refusal.description}")
+
+    def touch(self) -> None:
+        self.stir()
+
+    def judge_key(self, name: str, key: str) -> SaslCode | None:
         """Judge SASL PLAIN's name and key, as far as the faults of contact let them through."""
         caller = Caller(container_id=None, keys=frozenset({name}))
         verdict = self.node.faults.verdict(InjectionPoint.TOKEN, "", caller=caller)
@@ -387,16 +336,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _take_in(self, data: bytes) -> None:
         self.read_at = self.node.clock()
-        handlers = self._handlers
-        events = self._amqp.receive_data(data)
-        if self._probation is not None and (excess := self._probation.count(len(data), events)) is not None:
-            self._turn_out(excess)
-        for event in events:
-            if self._is_over:
-                return
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
+        self.process(data)
 
     def _on_delivery(self, event: e.DeliveryReceived) -> None:
         link = self.links.get(event.link)
@@ -416,56 +356,36 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         else:
             link.on_disposition(event)
 
-    def _on_flow(self, event: e.FlowReceived) -> None:
-        link = self.links.get(event.link)
-        if link is not None:
-            link.on_flow(event)
-
-    def _on_attach(self, event: e.AttachRequested) -> None:
+    def attach(self, event: e.AttachRequested) -> None:
         delay = 0.0 if self.node.faults.is_quiet else attach_latency(self, event)
         if delay:
-            self._attaches.put(partial(attach, self, event), delay)
+            self._attaches.put(partial(attach_link, self, event), delay)
         else:
-            attach(self, event)
+            attach_link(self, event)
 
     def _on_detached(self, event: e.Detached) -> None:
         link = self.links.pop(event.link, None)
         if link is not None:
-            link.hurry()
-            link.gone()
+            link.on_end()
             self._lost_link(link)
 
-    def _on_opened(self, event: e.Opened) -> None:
+    def on_opened(self, event: e.Opened) -> None:
         self.container_id = event.container_id
-        if self.grants:
-            self._end_probation()  # SASL PLAIN has proven them
         if self.node.faults.knows_clients:
             self._follow_faults(is_new=True)
         self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
-        self._tick()
-
-    def _on_closed(self, event: e.Closed) -> None:
-        self._end()
-
-    def _on_failed(self, event: e.ConnectionFailed) -> None:
-        error = event.error
-        self.node.complaints.about(error.condition, f"ended a connection: {error.description}")
-        self._end()
 
     # ------------------------------------------------------------------ inside
 
-    def _end(self) -> None:
-        """Write the last output and close."""
-        self._is_over = True
-        self._drop_links()
+    def finish(self) -> None:
+        self.drop_links()
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self._lines[Direction.OUT].hurry()
             transport.write(self._amqp.data_to_send())
             transport.close()
 
-    def _drop_links(self) -> None:
-        """Drop all links silently."""
+    def drop_links(self) -> None:
         self._attaches.clear()
         for link in list(self.links.values()):
             link.gone()
@@ -492,53 +412,11 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._verdict is not ConnectionVerdict.SERVE or self._is_slow:
             self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
         elif self.container_id is not None:
-            self._turn_out(no_token_in_time())
+            self.end_with(STRANGER, no_token_in_time())
         else:
             self.abort()
-
-    def _turn_out(self, refusal: AmqpRefusal) -> None:
-        """Close an unproven connection."""
-        self.node.complaints.about(refusal.condition, f"ended a connection: {refusal.description}")
-        self._amqp.close(error_of(refusal))
-        self._end()
-
-    def _end_probation(self) -> None:
-        if self._probation is not None:
-            self._probation.end()
-            self._probation = None
-            self.end_if_unlinked()
-
-    def _tick(self) -> None:
-        """Prevent the client's idle time-out, and end the connection at ours."""
-        if self._verdict is not ConnectionVerdict.SERVE:
-            self._call_later("tick", BLACK_HOLE_POLL_SECONDS, self._tick)  # swallowed bytes are no silence
-            return
-        now = asyncio.get_running_loop().time()
-        deadline = self._amqp.tick(now)
-        if self._amqp.is_finished:
-            log.info("namespace '%s' ended a connection that was silent for too long", self.node.name)
-            self._end()
-        elif deadline is not None:
-            self._call_later("tick", deadline - now, self._tick)
-            self.node.flush_soon(self)
-            self.node.wake()
-
-    def _watch_tokens(self) -> None:
-        ends = self.grants.next_end
-        if ends is not None:
-            self._call_later("tokens", max(0.0, ends - self.node.clock()), self._on_token_end)
-
-    def _on_token_end(self) -> None:
-        self.end_expired_tokens()
-        self.node.wake()
 
     def _on_idle_link(self) -> None:
         del self._timers["idle"]
         self.end_idle_links()
         self.stir()
-
-    def _call_later(self, name: str, delay: float, act: Callable[[], None]) -> None:
-        previous = self._timers.pop(name, None)
-        if previous is not None:
-            previous.cancel()
-        self._timers[name] = asyncio.get_running_loop().call_later(delay, act)

@@ -1,4 +1,4 @@
-"""One client of the gateway: bytes in, events to links, one write for each turn of the loop.
+"""The pairing as a backend of one client's connection: its socket, its links, one write for each turn of the loop.
 
 Its sends may outlive it: a message that a client handed over before it vanished is still sent. Everything else of a
 connection ends with it. A connection has a time for its open and for its first good token.
@@ -34,7 +34,7 @@ from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 from paired_servicebus.pairing.amqp_client.endpoint import Pieces, count_clients
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
-from servicebus_amqp.access.grants import Grants, ProvenAccess
+from servicebus_amqp.access.grants import ProvenAccess
 from servicebus_amqp.access.sas_tokens import TokenError
 from servicebus_amqp.encoding.amqp_types import Symbol, ULong
 from servicebus_amqp.encoding.frames import SASL_HEADER
@@ -43,20 +43,17 @@ from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     ReplyEnd,
-    StrangerUse,
     bad_argument,
     error_of,
     too_many_links,
-    too_many_tokens,
     unauthorized,
 )
 from servicebus_amqp.protocol import protocol_events as e
-from servicebus_amqp.protocol.connection import Connection
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, SaslCode
+from servicebus_amqp.protocol.connection_settings import SaslCode
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.session import Session
-from servicebus_amqp.server.admission import Admission, Stay
+from servicebus_amqp.server.admission import Admission
 from servicebus_amqp.server.client_protocol import (
     FIRST_BYTES,
     PeerProtocol,
@@ -65,7 +62,8 @@ from servicebus_amqp.server.client_protocol import (
     foreign_protocol,
     is_websocket,
 )
-from servicebus_amqp.server.key_budgets import DEFAULT_LIMITS, LARGE_BYTES, KeyBudgets, return_free_memory
+from servicebus_amqp.server.key_budgets import KeyBudget, KeyBudgets
+from servicebus_amqp.server.server_connection import MAX_LINKS, STRANGER, ServerConnection
 
 # When bytes leave: one write for each read of the primary to each client, and one to the primary for many clients.
 #
@@ -186,17 +184,14 @@ class Door(Protocol):
     def open_sockets(self) -> int: ...
 
 
-class ClientSocket(asyncio.Protocol):
-    """The socket below one client's connection. `receive` gets AMQP's bytes, `unwritten` returns the answers."""
+class ClientSocket(ServerConnection[FrontLink], asyncio.Protocol):
+    """The socket of one client's connection. `receive` gets AMQP's bytes, `unwritten` returns the answers."""
 
     def __init__(self, door: Door) -> None:
+        super().__init__("paired-gateway", STRANGER_LIMITS)
         self._door = door
-        self._stay: Stay | None = None
-        self._transport: asyncio.Transport | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._first: bytes | None = b""  # the client's first bytes, until they tell its protocol
         self._is_deaf = False
-        self._pauses: set[str] = set()
         self._pieces = Pieces(
             self._read, pause=lambda: self.pause(_IN_TURN), resume=lambda: self.resume(_IN_TURN), size=PIECE
         )
@@ -248,12 +243,9 @@ class ClientSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pieces.finish()
-        self._transport = None
         count_clients(-1)
-        self._leave_strangers()
+        self.lose()
         self.on_lost()
-        for timer in self._timers.values():
-            timer.cancel()
 
     def pause_writing(self) -> None:
         self.pause(_NOT_READING)
@@ -264,17 +256,6 @@ class ClientSocket(asyncio.Protocol):
     def is_full(self) -> bool:
         """Return whether the client leaves too many bytes unread."""
         return _NOT_READING in self._pauses
-
-    def pause(self, reason: str) -> None:
-        """Read nothing until each reason is over."""
-        self._pauses.add(reason)
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume(self, reason: str) -> None:
-        self._pauses.discard(reason)
-        if not self._pauses and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -291,18 +272,7 @@ class ClientSocket(asyncio.Protocol):
         """Log a line for the operator, at most one of its kind a minute."""
         self._door.lines.warn(kind, text)
 
-    def prove(self) -> None:
-        """Be no stranger any more: the client has shown a good token."""
-        self._leave_strangers()
-        opening = self._timers.pop("opening", None)
-        if opening is not None:
-            opening.cancel()
-
     # -- inside ---------------------------------------------------------------------------------------------------
-
-    def _leave_strangers(self) -> None:
-        if self._stay is not None:
-            self._stay.leave()
 
     def _read(self, data: bytes) -> None:
         if self._is_deaf:
@@ -321,7 +291,7 @@ class ClientSocket(asyncio.Protocol):
             if data:
                 self._transport.write(data)
 
-    def _end(self) -> None:
+    def finish(self) -> None:
         """Write the last output, then close the socket."""
         self.write()
         self._is_deaf = True
@@ -351,19 +321,7 @@ class ClientSocket(asyncio.Protocol):
             self._transport.write_eof()
             self._call_later("closing", CLOSING_SECONDS, self.abort)
 
-    def _call_later(self, name: str, delay: float, act: Callable[[], None]) -> None:
-        previous = self._timers.pop(name, None)
-        if previous is not None:
-            previous.cancel()
-        self._timers[name] = asyncio.get_running_loop().call_later(delay, act)
 
-
-MAX_FRAME_SIZE: Final = 65536
-"""The service's own; a half frame costs no more than this."""
-IDLE_TIMEOUT_MS: Final = 240_000
-"""The service's own: clients send empty frames within it."""
-MAX_LINKS: Final = 5000
-"""Of a connection, those that wait for the primary included; the service's limit of links to one entity."""
 ASKING_SECONDS: Final = 5.0
 """The limit for asking the primary about an entity that was not seen before."""
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
@@ -412,36 +370,9 @@ class FrontConnection(ClientSocket):
     def __init__(self, front: Front) -> None:
         super().__init__(front)
         self._front = front
-        self.budget = front.budgets.budget_of("", DEFAULT_LIMITS)  # nobody's, until it has shown a key
-        self.largest = 0
-        """Bytes of one message that it may send."""
-        self._unfinished = 0
         self.tally = front.census.enter()
-        self.grants = Grants()
-        settings = ConnectionSettings(
-            container_id="paired-gateway",
-            max_frame_size=MAX_FRAME_SIZE,
-            idle_timeout_ms=IDLE_TIMEOUT_MS,
-            plain=self._judge_plain,
-            channel_max=MAX_LINKS - 1,
-            handle_max=MAX_LINKS - 1,
-        )
-        self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
-        self._links: dict[e.LinkEnd, FrontLink] = {}
         self._pending_links = 0
-        self._probation: StrangerUse | None = StrangerUse(STRANGER_LIMITS)
         self._relay: RelayConnection | None = None
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            e.DeliveryReceived: self._on_delivery,
-            e.DeliveryTooLarge: self._on_too_large,
-            e.DispositionReceived: self._on_disposition,
-            e.FlowReceived: self._on_flow,
-            e.AttachRequested: self._on_attach,
-            e.Detached: self._on_detached,
-            e.Opened: self._on_opened,
-            e.Closed: lambda _: self._end(),
-            e.ConnectionFailed: self._on_failed,
-        }
 
     # -- socket -----------------------------------------------------------------------------------------------
 
@@ -457,13 +388,10 @@ class FrontConnection(ClientSocket):
     def receive(self, data: bytes) -> None:
         held = self._front.turns.hold()
         try:
-            self._handle(data)
+            self.process(data)
         finally:
             if held is not None:
                 self._front.turns.release(held, now=self._front.budgets.whole.sends <= 1)
-        if self._amqp.unfinished != self._unfinished:
-            self._unfinished = self._amqp.unfinished
-            self.budget.unfinished.count(self, self._unfinished, self.largest)
         self.write()
         if self._relay is not None:
             self._relay.relieve()
@@ -478,19 +406,12 @@ class FrontConnection(ClientSocket):
         self._front.connections.discard(self)
         self._front.census.leave(self.tally)
         self._front.budgets.whole.forget(self)
-        self.budget.leave(self)
-        for link in self._links.values():
-            link.on_end()
-        self._links.clear()
-        self._amqp.close()  # incomplete messages end now, and not with a collection
-        if self._unfinished >= LARGE_BYTES:
-            asyncio.get_running_loop().call_soon(return_free_memory)
         if self._relay is not None:
             self._front.start(self.end_relay())
 
     def drain(self) -> None:
         """Grant its senders no more credit; messages under way are still sent."""
-        for link in self._links.values():
+        for link in self.links.values():
             link.drain()
         self.touch()
 
@@ -508,7 +429,7 @@ class FrontConnection(ClientSocket):
     def close(self) -> None:
         """Close it without a condition: every SDK connects again."""
         self._amqp.close()
-        self._end()
+        self.end()
 
     # -- calls of links ---------------------------------------------------------------------------------------
 
@@ -518,6 +439,12 @@ class FrontConnection(ClientSocket):
 
     def today(self) -> float:
         return self._front.clock()
+
+    def now(self) -> float:
+        return self._front.clock()
+
+    def count_links(self) -> int:
+        return len(self.links) + self._pending_links
 
     def touch_after_read(self) -> None:
         """Write at the end of the present read of the primary."""
@@ -530,32 +457,20 @@ class FrontConnection(ClientSocket):
 
     def grant(self, access: ProvenAccess) -> None:
         """Store proven access, and end links when it expires. Raises AmqpRefusal."""
-        if not self.grants.put(access):
-            raise too_many_tokens()
-        self._admit(access.key or "")
-        self._watch_tokens()
+        self.tally.key = access.key or ""
+        super().grant(access)
 
-    def _admit(self, key: str) -> None:
-        """Let a client in that has proven a key. Raises AmqpRefusal if the key has too many connections."""
-        self.tally.key = key
-        if self._probation is not None:
-            budget = self._front.budgets.budget_of(key, self.keys.limits_of(key))
-            excess = budget.join(self, lambda: len(self._links) + self._pending_links)
-            if excess is not None:
-                self.end_beyond(excess)
-                return
-            self.budget = budget
-        self._probation = None
-        self.prove()
+    def on_admitted(self, key: str) -> KeyBudget:
+        return self._front.budgets.budget_of(key, self.keys.limits_of(key))
 
     def end_beyond(self, refusal: AmqpRefusal) -> None:
-        """Close the connection, which uses more than its key may."""
-        self.warn(f"ended a client's connection, {refusal.condition}", refusal.description)
         self.tally.note_refusal("", self.today(), refusal.condition, refusal.description)
-        self._amqp.close(error_of(refusal))
-        self._end()
+        super().end_beyond(refusal)
 
-    def _judge_plain(self, name: str, key: str) -> SaslCode:
+    def report(self, kind: str, refusal: AmqpRefusal) -> None:
+        self.warn(kind if kind == STRANGER else f"{kind}, {refusal.condition}", refusal.description)
+
+    def judge_key(self, name: str, key: str) -> SaslCode:
         """Judge SASL PLAIN's name and key."""
         try:
             self.grants.put(self.keys.prove(name, key))
@@ -569,7 +484,7 @@ class FrontConnection(ClientSocket):
     def drop_keys(self, names: frozenset[str]) -> None:
         """Forget what the keys of these names have proven, and detach the links that no token covers any more."""
         if self.grants.drop_keys(names):
-            self._end_uncovered()
+            self.end_uncovered()
 
     def turn_away(self, why: TurnedAway, text: str) -> None:
         """Count a refusal of what the client may not do, for the operator."""
@@ -577,7 +492,7 @@ class FrontConnection(ClientSocket):
 
     def served_links(self) -> list[tuple[str, LinkDirection]]:
         """Return the entity and the use of each link, without those to $cbs."""
-        links = ((link.resource, link.direction) for link in self._links.values())
+        links = ((link.resource, link.direction) for link in self.links.values())
         return [(parse_address(path).path, direction) for path, direction in links if direction is not None]
 
     @property
@@ -610,20 +525,21 @@ class FrontConnection(ClientSocket):
         self.touch()
 
     def replies_of(self, end: ReplyEnd | None) -> FrontReplies | None:
-        found = None if end is None else self._links.get(end.link)
+        found = None if end is None else self.links.get(end.link)
         return found if isinstance(found, FrontReplies) else None
 
     def reply_ends(self) -> list[ReplyEnd]:
-        return [link.end for link in self._links.values() if isinstance(link, FrontReplies)]
+        return [link.end for link in self.links.values() if isinstance(link, FrontReplies)]
 
     # -- attaches ---------------------------------------------------------------------------------------------
 
-    def _on_attach(self, event: e.AttachRequested) -> None:
+    def attach(self, event: e.AttachRequested) -> None:
         try:
             address = _address_of(event)
-            if len(self._links) + self._pending_links >= MAX_LINKS:
+            if self.count_links() >= MAX_LINKS:
                 raise too_many_links()
-            self.budget.check_links()
+            if self.budget is not None:
+                self.budget.check_links()
             self._check_access(event.link, address)
             if address.kind is not NodeKind.ENTITY:
                 self._attach_node(event.link, address)
@@ -632,7 +548,7 @@ class FrontConnection(ClientSocket):
                 self.start(self._attach_sender(event.link, address))
             elif isinstance(event.link, SenderLink):
                 receipts = self._front.pairing.delivery_receipts(address.path)
-                self._links[event.link] = RelayedReceiver(self, event.link, address, receipts)
+                self.links[event.link] = RelayedReceiver(self, event.link, address, receipts)
         except Exception as error:  # noqa: BLE001 - any error is the answer to this attach alone
             self._refuse(event.link, self.refusal(error))
 
@@ -653,11 +569,11 @@ class FrontConnection(ClientSocket):
         is_cbs = address.kind is NodeKind.CBS
         link.accept_attach()
         if isinstance(link, SenderLink):
-            self._links[link] = (FrontReplies if is_cbs else RelayedReplies)(self, link, address)
+            self.links[link] = (FrontReplies if is_cbs else RelayedReplies)(self, link, address)
         elif isinstance(link, ReceiverLink) and is_cbs:
-            self._links[link] = FrontTokens(self, link, address)
+            self.links[link] = FrontTokens(self, link, address)
         elif isinstance(link, ReceiverLink):
-            self._links[link] = RelayedManagement(self, link, address, partial(self._find_sender, address))
+            self.links[link] = RelayedManagement(self, link, address, partial(self._find_sender, address))
 
     async def _find_sender(self, address: NodeAddress) -> EncodedSender:
         await self._limits(address.path)
@@ -687,7 +603,7 @@ class FrontConnection(ClientSocket):
         self.largest = max(self.largest, largest)
         link.accept_attach(properties={Symbol(BATCH_SIZE): ULong(batch)}, max_message_size=largest)
         self._front.turns.join(sender.wire)
-        self._links[link] = FrontSender(self, link, address, sender)
+        self.links[link] = FrontSender(self, link, address, sender)
 
     def _key_names(self, address: NodeAddress) -> str:
         """Return the key that opened the address, for the journal; several if the client signed with more than one."""
@@ -726,89 +642,14 @@ class FrontConnection(ClientSocket):
             is_denied = refusal.condition == "amqp:unauthorized-access"
             self.turn_away(denied if is_denied else TurnedAway.REFUSED_LINK, refusal.description)
         self.tally.note_refusal("", self.today(), refusal.condition, refusal.description)
-        self._links.pop(link, None)
+        self.links.pop(link, None)
         link.refuse(error or error_of(refusal))
         self.touch()
 
     # -- events -----------------------------------------------------------------------------------------------
 
-    def _on_delivery(self, event: e.DeliveryReceived) -> None:
-        link = self._links.get(event.link)
-        if link is not None:
-            link.on_delivery(event)
-
-    def _on_disposition(self, event: e.DispositionReceived) -> None:
-        link = self._links.get(event.link)
-        if link is not None:
-            link.on_disposition(event)
-
-    def _on_too_large(self, event: e.DeliveryTooLarge) -> None:
-        link = self._links.get(event.link)
-        if link is not None:
-            link.on_too_large(event)
-
-    def _on_flow(self, event: e.FlowReceived) -> None:
-        link = self._links.get(event.link)
-        if link is not None:
-            link.on_flow(event)
-
-    def _on_detached(self, event: e.Detached) -> None:
-        link = self._links.pop(event.link, None)
-        if link is not None:
-            link.on_end()
-
-    def _on_opened(self, event: e.Opened) -> None:
+    def on_opened(self, event: e.Opened) -> None:
         self.tally.name = client_name(event.container_id, event.properties)
-        if self.grants:  # SASL PLAIN has proven them
-            self._admit(self.tally.key)
-        self._tick()
-
-    def _on_failed(self, event: e.ConnectionFailed) -> None:
-        self.warn(f"ended a client's connection, {event.error.condition}", event.error.description)
-        self._end()
-
-    # -- inside -----------------------------------------------------------------------------------------------
-
-    def _handle(self, data: bytes) -> None:
-        events = self._amqp.receive_data(data)
-        excess = None if self._probation is None else self._probation.count(len(data), events)
-        if excess is not None:
-            self.warn("closed the connection of a client without a token", excess.description)
-            self._amqp.close(error_of(excess))
-            self._end()
-            return
-        for event in events:
-            handler = self._handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-
-    def _tick(self) -> None:
-        now = asyncio.get_running_loop().time()
-        deadline = self._amqp.tick(now)
-        if self._amqp.is_finished:
-            self._end()
-        elif deadline is not None:
-            self._call_later("tick", deadline - now, self._tick)
-            self.touch()
-
-    def _watch_tokens(self) -> None:
-        if self.grants.next_end is not None:
-            self._call_later("tokens", max(0.0, self.grants.next_end - self.today()), self._end_expired)
-
-    def _end_expired(self) -> None:
-        self.grants.drop_expired(self.today())
-        self._end_uncovered()
-
-    def _end_uncovered(self) -> None:
-        """Detach the links that no token covers any more."""
-        now = self.today()
-        for end, link in list(self._links.items()):
-            if link.resource and not self.grants.allow(link.resource, link.right, now):
-                end.detach(error=error_of(unauthorized(link.resource, link.right)))
-                del self._links[end]
-                link.on_end()
-        self._watch_tokens()
-        self.touch()
 
 
 def _address_of(event: e.AttachRequested) -> NodeAddress:

@@ -74,7 +74,7 @@ class FrontOwner(Protocol):
     """A link's view of its connection."""
 
     grants: Grants
-    budget: KeyBudget
+    budget: KeyBudget | None
     tally: ClientTally
 
     @property
@@ -161,6 +161,7 @@ class FrontSender(FrontLink):
         self.tally = owner.tally.sends_to(address.path)
         self.link = link
         self._sender = sender
+        assert owner.budget is not None, "the client is admitted"
         self._budget = owner.budget
         self._taken = 0
         self._is_draining = False
