@@ -294,9 +294,13 @@ def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def _aligned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    cells = [[_text(name) for name in names], *([_text(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(isinstance(row[place], int | float | None) for row in rows) for place in range(len(names))]
+    return aligned([[_text(value) for value in row] for row in (names, *rows)], right)
+
+
+def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return a head and rows as lines of aligned columns, with a rule between. right: of each column, whether to it."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(
             cell.rjust(width) if is_right else cell.ljust(width)

@@ -26,6 +26,7 @@ from paired_servicebus.pipeline.report.render.svg_plots import draw_twice
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock
 from paired_servicebus.pipeline.report.verdict import LEADS, TONES, count_rows, verdict_sentence
+from paired_servicebus.pipeline.table_commands import aligned
 
 Reader = Literal["boss", "customers", "engineers"]
 Medium = Literal["html", "text"]
@@ -65,20 +66,16 @@ def rendered(report: Report, version: Version) -> str:
         verdict=verdict_sentence(report.judgement),
         tone=TONES.get(report.judgement.verdict, "doubt"),
         counts=count_rows(report.judgement),
-        plots={panel.name: _plot(report, panel.name) for panel in report.curves.panels}
-        if version.medium == "html"
-        else {},
+        plots=_plots(report) if version.medium == "html" else {},
     )
     if version.medium == "html":
         return text
     return re.sub(r"\n{3,}", "\n\n", unescape(text)).strip() + "\n"  # each text was escaped once, and no more
 
 
-def _plot(report: Report, name: str) -> tuple[Markup, Markup]:
-    """Return a plot for wide and for narrow screens. Its texts are escaped where it is drawn."""
-    panel = next(one for one in report.curves.panels if one.name == name)
-    wide, narrow = draw_twice(report.curves, panel)
-    return Markup(wide), Markup(narrow)
+def _plots(report: Report) -> dict[str, tuple[Markup, ...]]:
+    """Return the plots by name, each for wide and for narrow screens. Their texts are escaped where they are drawn."""
+    return {panel.name: tuple(map(Markup, draw_twice(report.curves, panel))) for panel in report.curves.panels}
 
 
 def plain(value: object) -> object:
@@ -98,20 +95,12 @@ def plain(value: object) -> object:
 def text_table(heads: Sequence[object], rows: Sequence[Sequence[object]]) -> Markup:
     """Return a table in aligned columns; one wider than WIDTH as a list of names and values for each row."""
     cells = [[str(plain(cell)) for cell in row] for row in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if sum(widths) + 2 * len(widths) > WIDTH:
-        names, most = cells[0], max(map(len, cells[0]))
-        blocks = [
-            "\n".join(_named(name, cell, most) for name, cell in zip(names, row, strict=True)) for row in cells[1:]
-        ]
-        return Markup.escape("\n\n".join(blocks))
-    right = [all(isinstance(row[place], int | None) for row in rows) for place in range(len(heads))]
-    lines = [
-        "  ".join(cell.rjust(width) if is_right else cell.ljust(width)
-                  for cell, width, is_right in zip(line, widths, right, strict=True)).rstrip()
-        for line in cells
-    ]  # fmt: skip
-    return Markup.escape("\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]]))
+    lines = aligned(cells, [all(isinstance(row[place], int | None) for row in rows) for place in range(len(heads))])
+    if max(map(len, lines)) <= WIDTH:
+        return Markup.escape("\n".join(lines))
+    most = max(map(len, cells[0]))
+    blocks = ([_named(*pair, most) for pair in zip(cells[0], row, strict=True)] for row in cells[1:])
+    return Markup.escape("\n\n".join("\n".join(block) for block in blocks))
 
 
 def _named(name: str, cell: str, most: int) -> str:
