@@ -56,7 +56,7 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from tests.amqp.annotations import write_annotations
 
-from .backlogs import bodies_in, lying_in, queue_path, sections
+from .backlogs import lying_in, queue_path, sections
 from .conftest import World, until
 from .test_rewrite import NOW, cases, held, read_or_refused, section
 
@@ -314,13 +314,6 @@ async def test_a_closed_pairing_ends_the_sends_under_way(world: World) -> None:
         await under_way
     with pytest.raises(PairingClosedError):
         await sender.send(message("after"))
-
-
-async def test_bodies_in_the_backlog_are_those_of_the_client(world: World) -> None:
-    paired = await forced(world)
-    await paired.get_encoded_sender("orders").send(message(body=b"as it came"))
-    found = [sections(stored).body[5:] for stored in lying_in(world, BACKLOG, namespace="secondary")]
-    assert (found, bodies_in(world, "orders")) == ([b"as it came"], [])
 
 
 # -- A healthy send of a client's bytes goes straight to the primary; when it fails, it goes on as every other call

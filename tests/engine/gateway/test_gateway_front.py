@@ -140,18 +140,6 @@ async def test_a_failover_steers_a_client_that_knows_nothing_of_it(setting: Sett
     assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["parked"]
 
 
-async def test_an_outage_shows_as_slowness_and_not_as_one_error(setting: Setting) -> None:
-    client = await setting.client()
-    async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(ServiceBusMessage(b"x", message_id="before"))
-        connections = len(setting.gateway.connections)
-        setting.world.fault("refused")
-        for number in range(5):
-            await sender.send_messages(ServiceBusMessage(b"x", message_id=str(number)))
-        assert len(setting.gateway.connections) == connections
-    assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["0", "1", "2", "3", "4"]
-
-
 async def test_a_client_that_connects_during_the_outage_sends_and_the_primary_is_not_asked(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
