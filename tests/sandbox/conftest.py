@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +19,23 @@ from servicebus_sandbox.atom.https_server import HttpsServer
 from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.certificates import Certificates, make_certificates
 from servicebus_sandbox.serving.listener import Listener
 
 KEYS = {"Root": "top+secret/="}
+BRISK = {"access", "faults", "serving"}
+"""Folders whose tests wait for the SDK's polls while a link opens."""
 IMPATIENT = pytest.mark.parametrize("patience", [0.4])
 """For tests about silence alone: on a busy machine a client may take as long for its first byte."""
+
+
+@pytest.fixture(autouse=True)
+def brisk(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The SDK's own sleeps are short where a receiver asks for one message, or asks again for the others."""
+    with shorten_sleeps() if request.path.parent.name in BRISK else nullcontext():
+        yield
 
 
 class Echo(asyncio.Protocol):
