@@ -413,9 +413,9 @@ def test_a_file_that_becomes_whole_meanwhile_is_found_in_its_new_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, diverted("m"), place=spool.OPEN)
-    listed = find_module._files(tmp_path)
+    listed = find_module.files_of(tmp_path)
     path.rename(tmp_path / spool.CLOSED / path.name)
-    monkeypatch.setattr(find_module, "_files", lambda _: listed)
+    monkeypatch.setattr(find_module, "files_of", lambda _: listed)
     assert [step.kind for step in find(tmp_path, "m").steps] == ["diverted"]
 
 
