@@ -230,7 +230,7 @@ class Syphon:
         return self.per_second > 0 or self.moved != self._counted
 
     def view(self, status: SyphonStatus, words: str) -> SyphonView:
-        """Return the syphon's view with its counts; syphon_report.py makes the status and its sentence."""
+        """Return the syphon's view with its counts; `SyphonReport` makes the status and its sentence."""
         return SyphonView(
             status=status,
             text=words,
