@@ -64,7 +64,6 @@ shipped_view: Final = order_answers._view
 shipped_answers: Final = EngineOrders._answers
 shipped_bounded: Final = pace._bounded
 shipped_issue: Final = order_draft._issue
-shipped_board_unread: Final = EngineOrders.board_unread
 shipped_see: Final = EngineOrders.see
 
 
@@ -128,11 +127,6 @@ def ignores_local_operators(self: EngineOrders, subjects: tuple[Subject, ...], h
     del self, subjects, how, at
 
 
-def local_operators_are_overtaken(self: EngineOrders, subject: Subject, one: SeenOrder, at: float) -> str:
-    del self, subject
-    return "its time is over" if one.text.until <= at else "" if one.counts else "no right"
-
-
 def over_orders_begin(self: EngineOrders, subject: Subject, one: SeenOrder, at: float) -> str:
     del self, subject, one, at
     return ""
@@ -156,11 +150,6 @@ def ends_late(self: EngineOrders, one: SeenOrder, subject: Subject) -> StandingF
 def refused_holds(self: EngineOrders, order_id: str, outcome: Outcome, text: str, not_held: tuple[str, ...]) -> None:
     del not_held
     shipped_outcome(self, order_id, Outcome.DONE if outcome is Outcome.REFUSED else outcome, text, ())
-
-
-def reset_forgets(self: EngineOrders) -> None:
-    shipped_board_unread(self)
-    self._register = Register(self._verbs)
 
 
 def holds_nothing(self: EngineOrders, subject: Subject, one: SeenOrder) -> None:
@@ -191,14 +180,6 @@ def answers_nothing(self: EngineOrders) -> tuple[OrderRow, ...]:
     return ()
 
 
-def no_flush(self: BoardReader, at: float) -> None:
-    del self, at
-
-
-def no_credits(self: BoardReader, messages: int, at: float) -> None:
-    del self, messages, at
-
-
 def all_is_old(self: CountingPosts, now: float, wanted: frozenset[str]) -> float:
     del self, now, wanted
     return inf
@@ -206,11 +187,6 @@ def all_is_old(self: CountingPosts, now: float, wanted: frozenset[str]) -> float
 
 def few_bounds(seconds: float, least: float) -> float:
     return shipped_bounded(seconds, least / 8)
-
-
-def keeps_the_right(self: Register, verdicts: Any) -> bool:
-    del self, verdicts
-    return False
 
 
 def issued_in_the_past(*given: Any) -> float:
@@ -240,33 +216,26 @@ FLEET_BUGS: Final = (
     _bug("what was seen is not kept", EngineOrders, "kept", _keeps(seen=())),
     _bug("releases are not kept", EngineOrders, "kept", property(keeps_no_release)),
     _bug("what is in force is not kept", EngineOrders, "kept", _keeps(applied=())),
-    _bug("every boot is informed", EngineOrders, "kept", _keeps(is_informed=True)),
     _bug("an order acts before the disk has it", EngineOrders, "_acts_on", lambda *_: True),
     _bug("an order acts before the end of the board", EngineOrders, "is_informed", property(lambda _: True)),
     _bug("every page is the last", EngineOrders, "read_orders", every_page_is_the_last),
     _bug("a new engine reads the orders alone", EngineOrders, "_note_informed", informed_by_orders_alone),
-    _bug("presences carry no order", Register, "carried", lambda _: ()),
     _bug("carried orders are not read", EngineOrders, "read_reports", reads_no_carried_order),
     _bug("a boot takes up what was replaced", engine_orders, "to_take_up", takes_up_all),
     _bug("a boot takes up what is over", engine_orders, "to_take_up", takes_up_what_is_over),
     _bug("a local order does not end an order of the fleet", EngineOrders, "note_local", ignores_local_operators),
-    _bug("an older order overtakes a local one", EngineOrders, "_why_not", local_operators_are_overtaken),
     _bug("an order that is over begins", EngineOrders, "_why_not", over_orders_begin),
     _bug("an ended order is not undone", EngineOrders, "_ends", no_end),
     _bug("an order ends early", EngineOrders, "_standing", ends_early),
     _bug("an order ends late", EngineOrders, "_standing", ends_late),
     _bug("a refused order counts as held", EngineOrders, "note_outcome", refused_holds),
-    _bug("a board that is made anew is a new fleet", EngineOrders, "board_unread", reset_forgets),
     _bug("what is done is not noted", EngineOrders, "_hold", holds_nothing),
     _bug("a board that was created again is not found", BoardReader, "_checked", never_finds_another_queue),
     _bug("a silent engine has done it", order_answers, "_view", silent_is_done),
     _bug("a silent engine is left out", order_answers, "_view", silent_is_left_out),
     _bug("a refusal is shown as done", EngineOrders, "_answers", always_done),
     _bug("no order is answered", EngineOrders, "_answers", answers_nothing),
-    _bug("a flooded board is not flushed", BoardReader, "flushing", no_flush),
-    _bug("a board is read without a bound", BoardReader, "_spend", no_credits),
     _bug("a cleaning deletes what counts", CountingPosts, "oldest", all_is_old),
     _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds, rare=6),
-    _bug("a signer keeps the right that he lost", Register, "judge_again", keeps_the_right),
     _bug("an order is issued before those that it shall replace", order_draft, "_issue", issued_in_the_past),
 )

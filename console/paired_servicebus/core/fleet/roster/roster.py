@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -55,8 +56,10 @@ MAX_SHOWN: Final = 200
 """Entities of a view, the worst first."""
 MAX_MERGED: Final = 10_000
 """Distinct paths merged; unsigned reports may name any number."""
-MAX_NAMED_ENTITIES: Final = 50
+MAX_NAMED_ENTITIES: Final = 20
 """Engines named of one entity."""
+MAX_NAMED_CHARS: Final = 65_536
+"""Characters of entities' paths in one view: unsigned presences may have any, and a view goes to each console."""
 
 
 class _Merged:
@@ -460,7 +463,7 @@ class RosterView:
     """The engines at one time."""
 
     def __init__(self, shown: list[tuple[FleetEngine, tuple[EntityRow, ...], tuple[OrderRow, ...]]]) -> None:
-        self.engines: tuple[FleetEngine, ...] = tuple(engine for engine, _, _ in shown)
+        self.engines: tuple[FleetEngine, ...] = _bounded(engine for engine, _, _ in shown)
         self.answers = {(engine.engine.casefold(), engine.boot): rows for engine, _, rows in shown}
         self._shown = shown
 
@@ -483,6 +486,16 @@ class RosterView:
         """Return the remarks for the operator."""
         running = [engine for engine in self.engines if engine.status is not FleetStatus.ENDED]
         return (*_namesakes(running), *_clocks(running), *_signers(running))
+
+
+def _bounded(engines: Iterable[FleetEngine]) -> tuple[FleetEngine, ...]:
+    """Return the engines, without names of entities beyond MAX_NAMED_CHARS: their numbers by state stay."""
+    found, left = [], MAX_NAMED_CHARS
+    for engine in engines:
+        size = sum(len(one.path) for one in engine.not_well)
+        found.append(engine if size <= left else replace(engine, not_well=()))
+        left -= min(size, left)
+    return tuple(found)
 
 
 def _namesakes(engines: list[FleetEngine]) -> tuple[str, ...]:
