@@ -199,6 +199,8 @@ class FleetChecker:
 
     def taken_up(self, engine: SimFleetEngine) -> None:
         """Check that a boot holds nothing by the fleet that its disk shows to be replaced."""
+        if engine.is_new:  # a new pod knows of no local operator
+            self._local_at = {key: at for key, at in self._local_at.items() if key[0] != engine.name}
         for subject, held in engine.guard.held.items():
             best = engine.truth.best.get(subject)
             is_refused = best is not None and (engine.name, subject, best[1]) in self._refused
