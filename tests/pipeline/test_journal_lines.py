@@ -21,6 +21,7 @@ from paired_servicebus.pipeline.ingest.journal_lines import LONGEST, LONGEST_LIN
 from tests.bench.spark.synthetic_journal import events
 from tests.damaged import UNREADABLE, flipped
 from tests.damaged import write as write_journal
+from tests.pipeline.batches import MINUTES_OF_SPARK
 from tests.pipeline.fuzzed_lines import WHOLE, blocks
 from tests.pipeline.journal_lines import NAME, Row, duckdb_rows, spark_rows
 from tests.pipeline.made_tables import event_rows, utc
@@ -168,6 +169,7 @@ def test_what_an_engine_writes_is_what_the_tables_hold(tmp_path: Path) -> None:
     assert duckdb_rows(tmp_path, written) == wanted
 
 
+@MINUTES_OF_SPARK
 def test_spark_gives_the_row_that_duckdb_gives(tmp_path: Path, spark: Any) -> None:
     chance = random.Random(1)
     lines = [one for one, _ in (*READABLE.values(), *TROUBLED.values())]

@@ -246,7 +246,7 @@ def report(
         tuple[Path, ...],
         Parameter(
             show_default=False,
-            help="Journals to read instead of tables, without Spark: up to a million events. As often as needed.",
+            help="Journals to read instead of tables, without Spark: up to five million events. As often as needed.",
         ),
     ] = (),
     config: Config = None,
