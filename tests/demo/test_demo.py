@@ -196,7 +196,7 @@ JUDGED_FOR_EVER = """
 import threading
 from paired_servicebus.demo import pipeline_audit, runner
 
-def judged(result, order):
+def judged(result, order, keep):
     print("it is judged", flush=True)
     threading.Event().wait(60)
 

@@ -766,7 +766,7 @@ async def test_a_namespace_that_lets_only_the_sdk_in_is_worked_through_the_sdk(
         if self.node.name == world.sandbox[namespace].node.name and name.startswith("syphon"):
             turned_away.append(name)
             self._amqp.close(Error(condition="amqp:not-allowed", description="only known clients are served"))
-            self._end()
+            self.end()
 
     monkeypatch.setattr(AmqpServerProtocol, "_on_opened", on_opened)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, pump="auto")

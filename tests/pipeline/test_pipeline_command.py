@@ -119,9 +119,13 @@ def test_tables_in_a_store_are_refused(pipeline: Interrupted, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("manifest.json", '{"version": 1}', "has format 1, and this release has 2: name another folder with --tables"),
-        ("versions/v0000000001/manifest.json", '{"version": 99}', "has format 99, and this release has 2"),
-        ("versions/v0000000001/manifest.json", "{", "no version of the tables in .* is whole"),
+        (
+            "commits/c0000000001.json",
+            '{"version": 2}',
+            "has format 2, and this release has 3: name another folder with --tables",
+        ),
+        ("commits/c0000000001.json", '{"version": 99}', "has format 99, and this release has 3"),
+        ("commits/c0000000001.json", "{", "no version of the tables in .* is whole"),
         ("notes.txt", "theirs", "has notes.txt in it, which is not of tables"),
     ],
 )

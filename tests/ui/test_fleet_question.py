@@ -236,17 +236,6 @@ async def test_an_engine_without_a_syphon_can_pause_those_of_the_fleet(open_cons
         assert "until 18:02" in text
 
 
-@pytest.mark.slow
-async def test_an_act_for_one_engine_asks_for_its_name(open_console: Any, made: Any) -> None:
-    async with open_console(replace(made.backlog(), fleet=calm()), signer=signer()) as console:
-        console.app.view = replace(console.app.view, queue="8", on_unused=False)
-        text = await ask(console, "R")
-        assert "no engine" in text
-        await fill(console, engines="web-2", typed="backlog/8")
-        assert not order_button(console).disabled
-        assert "1 engine (web-2)" in console.screen()
-
-
 LOUD = (
     ("18:02:00", "over the fleet: orders forced by operator-a until 18:02", "orders forced by operator-a until"),
     ("14:30:00", "! orders forced by operator-a ends in 27 min", "until 14:30, ends in 27 min"),

@@ -90,7 +90,7 @@ SITUATIONS: dict[str, Callable[[Any], Snapshot]] = {
         readiness=obstacle(made.AT, "no backlog queue is open"),
     ),
     "total-loss": lambda made: snapshot_of(scenario_named("both-down"), BOTH_DOWN),
-    "messages": parked,
+    "messages": lambda _: parked(),
 }
 """What an engine tells on a picture whose name begins so; the others tell of the outage."""
 

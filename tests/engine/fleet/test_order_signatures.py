@@ -42,6 +42,8 @@ c3NoLWVkMjU1MTkAAABABr+3hrbROhdD8XgpVOLkEVclAyAqRRf0CuEj8jZUG+0V90//eD
 """
 """Made by ssh-keygen -Y sign -n paired-order@1."""
 SSH_KEYGEN = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+NO_AGENT = 2
+"""Exit status of ssh-add while no agent answers."""
 
 ASCII = st.characters(max_codepoint=0x2FF)
 """Hypothesis needs seconds to prepare all of Unicode."""
@@ -283,7 +285,7 @@ async def test_an_agent_signs_for_a_public_key_and_for_one_with_a_passphrase(
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     try:
-        while not (tmp_path / "agent").exists():
+        while subprocess.run(["ssh-add", "-l"], capture_output=True, check=False).returncode == NO_AGENT:
             await asyncio.sleep(0.01)
         subprocess.run(["ssh-add", "-q", tmp_path / "key"], check=True)
         if passphrase:  # the agent has the key already

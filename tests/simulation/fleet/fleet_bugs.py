@@ -24,7 +24,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     VerifiedOrder,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
-from paired_servicebus.core.fleet.orders import engine_orders, order_answers, order_draft, order_rules, register
+from paired_servicebus.core.fleet.orders import order_answers, order_draft, order_rules, register
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_rules import Rule
 from paired_servicebus.core.fleet.orders.register import Register, SeenOrder
@@ -112,15 +112,6 @@ def reads_no_carried_order(self: EngineOrders, posts: Any, now: float, *, is_who
 def every_page_is_the_last(self: EngineOrders, posts: Iterable[Posted], *, is_whole: bool) -> None:
     del is_whole
     shipped_read_orders(self, posts, is_whole=True)
-
-
-def takes_up_all(kept: Kept, *, engine: str, verbs: Any, at: float) -> tuple[StandingFleetOrder, ...]:
-    del engine, verbs
-    return tuple(one for one in kept.applied if one.until > at)
-
-
-def takes_up_what_is_over(kept: Kept, **_: Any) -> tuple[StandingFleetOrder, ...]:
-    return kept.applied
 
 
 def ignores_local_operators(self: EngineOrders, subjects: tuple[Subject, ...], how: str, at: float) -> None:
@@ -221,8 +212,6 @@ FLEET_BUGS: Final = (
     _bug("every page is the last", EngineOrders, "read_orders", every_page_is_the_last),
     _bug("a new engine reads the orders alone", EngineOrders, "_note_informed", informed_by_orders_alone),
     _bug("carried orders are not read", EngineOrders, "read_reports", reads_no_carried_order),
-    _bug("a boot takes up what was replaced", engine_orders, "to_take_up", takes_up_all),
-    _bug("a boot takes up what is over", engine_orders, "to_take_up", takes_up_what_is_over),
     _bug("a local order does not end an order of the fleet", EngineOrders, "note_local", ignores_local_operators),
     _bug("an order that is over begins", EngineOrders, "_why_not", over_orders_begin),
     _bug("an ended order is not undone", EngineOrders, "_ends", no_end),

@@ -187,6 +187,15 @@ def test_a_refusal_is_answered_once_and_leaves_in_force_what_was_until_its_own_e
     assert engine.step(T0 + 3600) == ["undo force payments"]
 
 
+def test_a_boot_takes_up_neither_what_is_over_nor_what_a_newer_order_replaced(engine: Engine) -> None:
+    engine.read(FORCE)
+    assert engine.restarted(at=T0 + 3599).in_force == ["force payments"]
+    assert engine.restarted(at=T0 + 3600).in_force == []
+    engine.orders.read_orders([post_of(PIN)], is_whole=True)
+    engine.keep()
+    assert engine.restarted().in_force == []
+
+
 def test_a_local_operators_order_holds_until_a_newer_one_of_the_fleet(engine: Engine) -> None:
     engine.read(FORCE)
     engine.local("released", T0 + 5)

@@ -131,7 +131,7 @@ class EngineOrders:
         else:
             unknown = Unverified(why="look only", looks_only=True) if signer is None else signer
             void = why_void(order.text, unknown, engine=self._engine, verbs=self._verbs, first_at=post.enqueued_at)
-            if unknown.looks_only:
+            if (unknown.looks_only or unknown.is_unknown) and self._register.find(order.id) is None:
                 self._claim(order, post.enqueued_at)
         if void is not None and void.rule is not Rule.OVER and is_meant(order.text.engines, self._engine.name):
             self._refuse(order.id, void.text)
