@@ -848,6 +848,7 @@ class Pages(Answers):
         return Answer(request, feed(*self.entries[skip : skip + top], more))
 
 
+@pytest.mark.slow
 async def test_ten_thousand_entities_of_which_many_are_strange_are_each_listed_once(served: Any) -> None:
     """Entity lists with doubled, missing, unknown and misordered elements, 10,000 entities."""
     kinds = (

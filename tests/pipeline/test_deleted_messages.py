@@ -98,7 +98,7 @@ async def test_messages_deleted_from_the_backlog_are_missing_and_named() -> None
     assert found.reasons()["m0"].startswith("queue 0 held none of its 5 at ")
 
 
-@pytest.mark.parametrize("prefetch", [0, 8])
+@pytest.mark.parametrize("prefetch", [0, pytest.param(8, marks=pytest.mark.slow)])
 async def test_messages_that_two_real_receivers_are_behind_with_are_in_flight(prefetch: int) -> None:
     with shorten_sleeps():
         async with Sandbox.start() as sandbox, AsyncExitStack() as stack:

@@ -14,7 +14,7 @@ from paired_servicebus.pipeline.judging.audit_sql import SECOND
 from tests.pipeline.judged import judge
 from tests.pipeline.slow_receivers import Played, SlowWorld
 
-SEEDS = range(int(os.environ.get("PAIRED_SEEDS", "5")))
+SEEDS = range(int(os.environ.get("PAIRED_SEEDS", "2")))
 LOOKS = 12
 
 
