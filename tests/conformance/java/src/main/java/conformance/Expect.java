@@ -24,13 +24,19 @@ final class Expect {
 
     /** Fails unless the service's refusal, whatever the client wraps it in, has this condition. */
     static void refused(AmqpErrorCondition condition, Action action) {
-        Throwable error = fails(RuntimeException.class, action);
+        RuntimeException error = fails(RuntimeException.class, action);
+        AmqpException refusal = refusalIn(error);
+        isTrue(refusal != null && refusal.getErrorCondition() == condition,
+            "expected " + condition + ", got " + (refusal == null ? error : refusal));
+    }
+
+    /** The service's refusal that an error wraps; null: the client gave up by itself. */
+    static AmqpException refusalIn(Throwable error) {
         Throwable cause = error;
         while (cause != null && !(cause instanceof AmqpException)) {
             cause = cause.getCause();
         }
-        isTrue(cause != null && ((AmqpException) cause).getErrorCondition() == condition,
-            "expected " + condition + ", got " + (cause == null ? error : cause));
+        return (AmqpException) cause;
     }
 
     static <T extends Throwable> T fails(Class<T> type, Action action) {
