@@ -35,6 +35,7 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.core.operator.failover_readiness import GB, Evidence, QueueEvidence, TokenEvidence
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.journal import writer
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
@@ -225,6 +226,12 @@ def brisk() -> Iterator[None]:
     """The SDK's own sleeps are short."""
     with shorten_sleeps():
         yield
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk is no trouble of a journal, except where the deadline is what is proven."""
+    monkeypatch.setattr(writer, "DISK_TIMEOUT", 60.0)
 
 
 @pytest.fixture

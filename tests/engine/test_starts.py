@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -357,17 +357,21 @@ async def park(place: Place, count: int) -> list[tuple[str, str]]:
 
 
 async def arrived(sandbox: Sandbox, accepted: set[tuple[str, str]], within: float = WAIT) -> set[tuple[str, str]]:  # noqa: F811
-    """Receive until all of these have arrived; return those that have not."""
+    """Receive until all of these have arrived; return those that have not.
+
+    The receivers stay open and complete: one that deletes loses what is under way to it when it is closed.
+    """
     left, deadline = set(accepted), time.monotonic() + within
-    async with ServiceBusClient.from_connection_string(sandbox.primary) as client:
+    async with ServiceBusClient.from_connection_string(sandbox.primary) as client, AsyncExitStack() as stack:
+        receivers = {}
+        for entity in {one for one, _ in left}:
+            session = "one" if entity == "payments" else None  # it requires sessions
+            receivers[entity] = await stack.enter_async_context(client.get_queue_receiver(entity, session_id=session))
         while left and time.monotonic() < deadline:
-            for entity in {one for one, _ in left}:
-                session = "one" if entity == "payments" else None  # it requires sessions
-                async with client.get_queue_receiver(
-                    entity, session_id=session, receive_mode="receiveanddelete"
-                ) as receiver:
-                    for message in await receiver.receive_messages(1000, max_wait_time=0.5):
-                        left.discard((entity, str(message.message_id)))
+            for entity, receiver in receivers.items():
+                for message in await receiver.receive_messages(1000, max_wait_time=0.5):
+                    left.discard((entity, str(message.message_id)))
+                    await receiver.complete_message(message)
     return left
 
 

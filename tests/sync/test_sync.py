@@ -764,7 +764,7 @@ def test_one_left_open_ends_with_the_program(servicebus_sandbox: Any, short: Pat
     sandbox = servicebus_sandbox
     namespaces = [sandbox[name].connection_string for name in ("primary", "secondary")]
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *namespaces, str(sandbox.ca_file)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=dict(os.environ))
     assert (ended.returncode, ended.stdout.strip()) == (0, "['primary']"), ended.stderr
     assert local_engines() == ()
     assert [record.event.kind for record in read_records(engine_paths("primary").spool)][-1] == "engine-stopped"
