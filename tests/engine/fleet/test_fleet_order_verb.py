@@ -61,7 +61,7 @@ async def test_all_engines_do_it_and_say_so(hosts: Hosts, operators: Path, paire
     await know(shop)
     status, out, err = await paired("failover", "payments", "--fleet", "--why", "drill")
     assert (status, State.FORCED in (state(shop), state(pay))) == (2, False)
-    assert out.startswith("Force failover over the fleet: payments\n")
+    assert out.startswith("Force failover over the fleet: payments\n"), err
     assert "web-1 (" in out
     assert "needs --yes 2" in err
     status, out, err = await paired("failover", "payments", "--fleet", "--why", "drill", "--yes", "2", "--for", "2h")
