@@ -14,6 +14,7 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.core.fleet.fleet_documents import Board, board_path
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.engine.control.control_client import ControlClient
 from tests.engine.fleet.test_engines_meet import Hosts, reporting, shown
 from tests.engine.fleet.test_orders_over_the_fleet import Pair, engine, hosts, state
 
@@ -51,14 +52,16 @@ def paired(capsys: pytest.CaptureFixture[str], key: Path) -> Run:
     return run
 
 
-async def know(paired: Any) -> None:
-    """Let an engine know the entity."""
+async def know(paired: Any, console: ControlClient | None = None) -> None:
+    """Let an engine know the entity, and wait until a console is told so."""
     paired.watch("payments")
+    if console is not None:
+        await shown(console, lambda fleet: "payments" in {one.path for one in fleet.entities})
 
 
 async def test_all_engines_do_it_and_say_so(hosts: Hosts, operators: Path, paired: Run) -> None:
-    shop, pay, _, _ = await Pair(hosts, operators).both(operators)
-    await know(shop)
+    shop, pay, console, _ = await Pair(hosts, operators).both(operators)
+    await know(shop, console)
     status, out, err = await paired("failover", "payments", "--fleet", "--why", "drill")
     assert (status, State.FORCED in (state(shop), state(pay))) == (2, False)
     assert out.startswith("Force failover over the fleet: payments\n"), err
@@ -74,8 +77,8 @@ async def test_all_engines_do_it_and_say_so(hosts: Hosts, operators: Path, paire
 
 
 async def test_a_refusal_and_a_silent_engine_are_exit_status_1(hosts: Hosts, operators: Path, paired: Run) -> None:
-    shop, _, _, _ = await Pair(hosts, operators).both(None)
-    await know(shop)
+    shop, _, console, _ = await Pair(hosts, operators).both(None)
+    await know(shop, console)
     order = ("failover", "payments", "--fleet", "--yes", "2")
     status, out, _ = await paired(*order)
     assert status == 1
