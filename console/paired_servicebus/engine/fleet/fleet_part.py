@@ -337,9 +337,7 @@ async def join_fleet(
         return NoFleet()
     signers = CurrentSigners(fleet.operators, warn=warn)
     await signers.load()
-    me = ThisEngine(name=author.engine, primary=author.primary, secondary=author.secondary)
-    book = EngineOrders(engine=me, verbs=FLEET_VERBS, kept=kept)
-    book.judge_again(_verdicts(book, signers))
+    book = _open_book(author, kept, signers)
     member = FleetMember(
         Identity(author=author, signers=signers.hash),
         expect=fleet.expect,
@@ -360,6 +358,14 @@ async def join_fleet(
     )
     signers.changed = lambda found: driver.note_signers(found, tuple(_verdicts(book, signers).items()))
     return FleetPart(driver, book, signers, warn=warn, now=lambda: member.clock.namespace_time(clock()))
+
+
+def _open_book(author: Author, kept: Kept, signers: CurrentSigners) -> EngineOrders:
+    """Return the orders that the engine before had seen, by the present file of operators."""
+    me = ThisEngine(name=author.engine, primary=author.primary, secondary=author.secondary)
+    book = EngineOrders(engine=me, verbs=FLEET_VERBS, kept=kept)
+    book.judge_again(_verdicts(book, signers))
+    return book
 
 
 def _verdicts(book: EngineOrders, signers: CurrentSigners) -> dict[str, bool]:

@@ -213,8 +213,7 @@ class EngineHost:
     ) -> None:
         self._identity = identity
         self._policy = policy
-        self._caption = caption
-        self._clock = clock
+        self._caption, self._clock = caption, clock
         self._socket, self._spool, self._draining = socket, spool, draining
         self._journal = Journal(
             spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake, prepare=prepare_spool
