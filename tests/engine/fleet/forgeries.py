@@ -15,6 +15,8 @@ from paired_servicebus.core.operator.targets import Scope
 from tests.engine.fleet.pens import Pen, field
 
 PEN, FOREIGN, GIT, NOT_ORDERS, AUTHORITY, EARLY, LATE = (Pen(seed) for seed in range(1, 8))
+ENDED_AT: Final = 1_577_836_800.0
+"""The end of the key LATE, 2020-01-01."""
 UNTOUCHED: Final = Pen(8, is_token=True, flags=0)
 OTHER_TYPES: Final = {
     kind: field(kind.encode()) + field(b"a key of another type")
@@ -175,6 +177,11 @@ FORGERIES: Final = [
     Forgery(name="authority's line", forge=lambda text: honest(text, AUTHORITY), why=UNKNOWN_KEY),
     Forgery(name="valid later", forge=lambda text: honest(text, EARLY), why="is not valid yet"),
     Forgery(name="valid earlier", forge=lambda text: honest(text, LATE), why="is no longer valid"),
+    Forgery(
+        name="dated back by an ended key",
+        forge=lambda text: honest(replace(text, issued_at=ENDED_AT - 1, until=ENDED_AT + 3600), LATE),
+        why="it is first seen after its key's end at",
+    ),
     Forgery(name="token not touched", forge=lambda text: honest(text, UNTOUCHED), why="its token was not touched"),
     *(
         Forgery(name=f"{kind} in the file", forge=blob(with_key(key)), why=UNKNOWN_KEY)

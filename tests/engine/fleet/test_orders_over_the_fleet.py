@@ -241,7 +241,7 @@ async def test_a_removed_operator_loses_the_right_and_what_stands_by_it_without_
     with pytest.raises(CommandRefusedError, match="is not in the file of operators"):
         await post(console, draft(view, "pause-syphon", scope="all", targets=()))
     order = await answered(console, force, lambda one: len(one.refused) == 2)
-    assert order.refused[0][1] == "its signer lost the right to order"
+    assert order.refused[0][1] == "its signer has no right to order"
     await shown(console, lambda fleet: State.FORCED not in (state(shop), state(pay)))
 
 

@@ -195,6 +195,7 @@ def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> Flee
 FLEET_BUGS: Final = (
     _bug("an order of any key counts", EngineOrders, "_read", anyone_signs),
     _bug("an order of another pairing counts", order_rules, "RULES", _without(Rule.FORM)),
+    _bug("a key signs after its end", order_rules, "RULES", _without(Rule.KEY)),
     _bug("an order from the future counts", order_rules, "RULES", _without(Rule.FUTURE)),
     _bug("an order stands for as long as it says", order_rules, "_wrong_end", lambda *_: ""),
     _bug("an order is for every engine", order_rules, "is_meant", lambda *_: True),

@@ -14,6 +14,11 @@ SECONDARY: Final = "shop-we"
 KEYS: Final = ("key-a", "key-b", "key-c")
 """The keys of operators that every signers file has, one for each console."""
 FOREIGN_KEY: Final = "key-x"
+BEGAN: Final = 1_800_000_000.0
+"""The beginning of every run, in seconds since the epoch."""
+ENDED_KEY: Final = "key-e"
+ENDED_AT: Final = BEGAN - 60.0
+"""A key that every signers file has with an end, and that end: the enemy has it."""
 ENTITIES: Final = ("orders", "payments", "audit")
 CHAOS_SECONDS: Final = (120.0, 480.0)
 HEALING_SECONDS: Final = 200.0
@@ -185,6 +190,8 @@ MISCHIEF: Final = (
     "row", "row", "presence", "carried", "watch", "flood", "flood", "deluge", "take", "take", "take", "take newest",
     "take presence", "take all", "goodbye", "broken",
 )  # fmt: skip
+DATED_BACK: Final = 0.2
+"""The share of runs in which an ended key signs: drawn last, so that it changes no other part of a plan."""
 VERBS: Final[tuple[tuple[str, str], ...]] = (
     ("force", "entity"), ("force", "entity"), ("pin", "entity"), ("release", "entity"), ("release", "entity"),
     ("pause-syphon", "all"), ("pause-syphon", "queue"), ("resume-syphon", "all"), ("resume-syphon", "queue"),
@@ -209,7 +216,7 @@ def draw_fleet_plan(random: Random) -> FleetPlan:
     if random.random() < 0.2:
         faults.append(_cut_off(random, orders, consoles, count))
         heals_at = max(heals_at, faults[-1].ends)
-    return FleetPlan(
+    plan = FleetPlan(
         engines=engines,
         consoles=consoles,
         orders=tuple(sorted(orders, key=lambda one: one.at)),
@@ -227,6 +234,10 @@ def draw_fleet_plan(random: Random) -> FleetPlan:
         last_orders=_last_orders(random, count),
         heals_at=heals_at,
     )
+    if random.random() > DATED_BACK:
+        return plan
+    dated_back = Mischief(random.uniform(10.0, heals_at), "dated back", random.randrange(10**6))
+    return plan._replace(mischief=(*plan.mischief, dated_back))
 
 
 def _engine(random: Random, place: int) -> PlannedEngine:

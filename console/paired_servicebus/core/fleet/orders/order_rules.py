@@ -1,7 +1,8 @@
 """The rules by which an order of the fleet counts (FLEET.md section 5).
 
 An order counts by its signed bytes alone, whoever posts them and when: a copy, a repeated post and a presence that
-carries them are the same order. So every engine with the same file of signers has the same verdict. register.py
+carries them are the same order. So every engine with the same file of signers has the same verdict. Its time of issue
+is a claim, so a key has to be valid then, and at the first time by which the namespace dates its bytes. register.py
 decides which counting order stands, and engine_orders.py what an engine does about it. Times are the namespace's.
 """
 
@@ -14,6 +15,7 @@ from math import inf
 from typing import Final
 
 from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText, Signer, Subject, Unverified
+from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import repeated
 
 # The columns of an action that concern the fleet. The rows are in core/operator/actions.py, which builds FLEET_VERBS.
@@ -57,6 +59,7 @@ class Rule(StrEnum):
 
     FORM = "form"
     SIGNATURE = "signature"
+    KEY = "key"
     FUTURE = "future"
     OVER = "over"
 
@@ -141,6 +144,11 @@ def _not_signed(case: _Case) -> str:
     return case.signer.why if isinstance(case.signer, Unverified) else ""
 
 
+def _after_its_key(case: _Case) -> str:
+    end = case.signer.valid_before if isinstance(case.signer, Signer) else inf
+    return "" if case.first_at <= end else f"it is first seen after its key's end at {day_and_clock(end)}"
+
+
 def _from_future(case: _Case) -> str:
     ahead = case.text.issued_at - case.first_at
     if ahead <= MAX_SKEW_SECONDS:
@@ -155,6 +163,7 @@ def _long_over(case: _Case) -> str:
 RULES: Final[tuple[tuple[Rule, Callable[[_Case], str]], ...]] = (
     (Rule.FORM, _wrong_form),
     (Rule.SIGNATURE, _not_signed),
+    (Rule.KEY, _after_its_key),
     (Rule.FUTURE, _from_future),
     (Rule.OVER, _long_over),
 )

@@ -16,7 +16,9 @@ from paired_servicebus.core.fleet.fleet_documents import (
     CarriedOrder,
     Order,
     OrderText,
+    Signer,
     Subject,
+    Unverified,
 )
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, FleetVerb, FleetVerbs, is_meant, subjects_of
 
@@ -27,7 +29,7 @@ class SeenOrder:
 
     Args:
         first_at: the namespace's time of the first message with its bytes.
-        counts: False once its signer has lost the right: then the rules decide, and no older order does.
+        counts: False if its signer has no right any more: then the rules decide, and no older order does.
     """
 
     order: Order
@@ -44,6 +46,10 @@ class SeenOrder:
     def age_key(self) -> tuple[float, str]:
         """Return its place among orders of one subject: the greatest is the newest."""
         return self.text.issued_at, self.order.id
+
+    def is_signed_by(self, signer: Signer | Unverified) -> bool:
+        """Return whether a verdict by another file of operators leaves it its right."""
+        return isinstance(signer, Signer) and self.first_at <= signer.valid_before
 
 
 class Register:
@@ -80,9 +86,10 @@ class Register:
         is_new = False
         for subject in self.subjects(one):
             before = self._by_subject.get(subject, ())
-            if any(each.order.id == one.order.id for each in before):
+            if any(each.order.id == one.order.id and each.counts >= one.counts for each in before):
                 continue
-            after = _uncovered(sorted((*before, one), key=lambda each: each.age_key, reverse=True))
+            others = (each for each in before if each.order.id != one.order.id)
+            after = _uncovered(sorted((*others, one), key=lambda each: each.age_key, reverse=True))
             self._by_subject[subject] = after
             is_new |= one in after
         self.version += is_new
@@ -115,8 +122,8 @@ class Register:
 
     @property
     def newest_issue(self) -> float:
-        """Return when the newest order was issued; 0: none is known."""
-        return self.orders[0].text.issued_at if self.orders else 0.0
+        """Return when the newest order that counts was issued; 0: none is known."""
+        return next((one.text.issued_at for one in self.orders if one.counts), 0.0)
 
     def judge_again(self, verdicts: Mapping[str, bool]) -> bool:
         """Note which orders the present file of operators verifies, by id; return whether one changed."""
