@@ -21,7 +21,7 @@ PROOFS: Final[dict[str, str]] = {
     "conformance-gateway": "-m tests.conformance --gateway",
     "drill": "-m tests.stage drill-kills --minutes 10",
     "fleet": "-m tests.stage fleet",
-    "fleet-simulation": "-m tests.simulation --fleet --seeds 1000",
+    "fleet-simulation": "-m tests.simulation --fleet --seeds 20000",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
     "gateway": "-m tests.stage languages",
     "gateway-chaos": "-m tests.stage gateway-chaos --minutes 30",

@@ -7,6 +7,7 @@ from tests.approval import Approve
 
 from paired_servicebus.core.failover.effects import Announce, SendPing
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
 from paired_servicebus.core.operator.action_row import spelled_out, to_type
@@ -218,5 +219,6 @@ def test_the_audit_names_each_and_a_person_types_their_number(approve: Approve) 
     approve.part(named(Scope.DEAD_LETTERS, "3/118"), "rules", has=("118 of", "backlog/3"))
     action, snapshot = BY_ID["redrive-letters"], None
     for targets, typed in ((("3/118",), "1 dead letter"), (("3/118,121", "4/7"), "3 dead letters")):
-        asked = to_type(snapshot, Scope.DEAD_LETTERS, targets)  # type: ignore[arg-type]
-        assert spelled_out(action, Scope.DEAD_LETTERS, targets, asked=asked) == typed
+        command = Command(action_id=action.id, scope=Scope.DEAD_LETTERS, targets=targets)
+        asked = to_type(snapshot, command)  # type: ignore[arg-type]
+        assert spelled_out(action, command, asked=asked) == typed

@@ -94,7 +94,7 @@ class FakePairing:
     reading: bool = False
 
     def watch(self, path: str) -> None:
-        self.entities[path] = entity(path, State.UNKNOWN)
+        self.entities.setdefault(path, entity(path, State.UNKNOWN))
 
     def force(self, path: str, *, by: str, why: str = "") -> str:
         return self._turn("force", path, State.FORCED, by, why)

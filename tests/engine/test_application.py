@@ -26,6 +26,7 @@ import paired_servicebus
 from paired_servicebus import Namespace, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, CommandRefusedError, ConfigurationError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.engine.control import control_server
@@ -127,10 +128,10 @@ async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
         assert (standing.snapshot.own_process, standing.snapshot.environment) == (False, "test")
         assert [one.path for one in standing.snapshot.entities] == ["orders"]
         client = await ControlClient.connect(places.socket)
-        await client.order("force", targets=("orders",), by="ada", typed="orders")
+        await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
         assert paired.entity_views()[0].state is State.FORCED
         with pytest.raises(CommandRefusedError, match="runs inside an application and stops with it"):
-            await client.order("stop", by="ada", typed="primary")
+            await client.order(Command(action_id="stop", by="ada"), typed="primary")
         await client.close()
     assert local_engines() == ()
     kinds = [record.event.kind for record in read_records(places.spool)]
@@ -160,10 +161,12 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     with pytest.raises(CleanUpError, match="/3 stays: another engine on this machine uses it"):
         await narrow.clean_up(path, elsewhere=partial(queues_in_use, narrow, besides=engine_paths("primary-2").socket))
     with pytest.raises(CommandRefusedError, match="is not an unused backlog queue"):
-        await client.order("clean-up", targets=(path,), by="ada", typed=path)
+        await client.order(Command(action_id="clean-up", targets=(path,), by="ada"), typed=path)
     await wide.close()
     await until(lambda: [one.index for one in narrow.unused_view().queues] == [2, 3])
-    done = await client.order("clean-up", targets=(path,), by="ada", typed=f"{path} no other host uses it")
+    done = await client.order(
+        Command(action_id="clean-up", targets=(path,), by="ada"), typed=f"{path} no other host uses it"
+    )
     assert done.ok, done.text
     assert [one.index for one in narrow.unused_view().queues] == [2]
     await client.close()

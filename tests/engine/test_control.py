@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import Commanded, Event, PingSent, Record, StateChanged, Warned
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
@@ -77,7 +78,7 @@ async def last_line(reader: asyncio.StreamReader) -> dict[str, Any]:
         return json.loads((await reader.read()).splitlines()[-1])
 
 
-HELLO = b'{"t":"hello","version":2}\n'
+HELLO = b'{"t":"hello","version":3}\n'
 
 
 # -- the socket itself -------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ async def test_a_console_that_does_not_read_holds_up_nobody(engine: Engine, monk
                 hosted.host.record(PingSent(at=1.0, entity="x" * 100, number=burst * 1000 + number))
             await asyncio.sleep(0)
         assert time.perf_counter() - began < WAIT
-        await other.order("force", targets=("orders",), typed="orders", by="test")
+        await other.order(Command(action_id="force", targets=("orders",), by="test"), typed="orders")
         writer.transport.resume_reading()
         async with asyncio.timeout(WAIT):
             lines = [json.loads(line) async for line in _until_ping(reader, 19_999)]
@@ -238,11 +239,11 @@ async def _until_ping(reader: asyncio.StreamReader, number: int) -> AsyncIterato
     [
         (b"GET / HTTP/1.1\r\n\r\n", "no message of the control protocol"),
         (b"\x00\xff\xfe\n", "no message of the control protocol"),
-        (b'{"t":"command","id":1,"verb":"force","by":"x"}\n', "the first line is a hello"),
+        (b'{"t":"execute","id":1,"command":{"action_id":"force","by":"x"}}\n', "the first line is a hello"),
         (b'{"t":"hello","version":99}\n', "the console has format 99, and this release has "),
         (HELLO + HELLO, "after the hello come commands"),
         (HELLO + b"nonsense\n", "no message of the control protocol"),
-        (HELLO + b'{"t":"command","id":"one","verb":"force","by":"x"}\n', "Expected `int`"),
+        (HELLO + b'{"t":"execute","id":"one","command":{"action_id":"force","by":"x"}}\n', "Expected `int`"),
         (HELLO + b"x" * (protocol.MAX_CLIENT_LINE_BYTES + 1) + b"\n", "this one has more"),
     ],
 )
@@ -294,7 +295,7 @@ async def test_silent_connections_keep_no_console_out(engine: Engine) -> None:
             for _ in range(max(control_server.MAX_PENDING_CONNECTIONS, control_server.MAX_CONSOLES) + 10)
         ]
         client = await hosted.connect()
-        await client.command("pause-syphon", by="ada")
+        await client.execute(Command(action_id="pause-syphon", by="ada"))
         await client.close()
         assert "too many connections have sent no hello" in (await last_line(silent[0][0]))["reason"]
 
@@ -338,7 +339,9 @@ async def test_an_engine_ends_soon_though_consoles_stall(engine: Engine, monkeyp
 async def test_a_command_is_done_and_the_next_snapshot_shows_it(engine: Engine) -> None:
     async with engine() as hosted:
         client = await hosted.connect()
-        done = await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
+        done = await client.order(
+            Command(action_id="force", targets=("orders",), by="ada", why="drill"), typed="orders"
+        )
         assert done.text == "orders is forced now"
         assert hosted.pairing.acts == [("force", "orders", client_module.user_name(), "drill")]
 
@@ -354,7 +357,7 @@ async def test_a_command_to_an_engine_that_has_gone_says_so(engine: Engine) -> N
     async with engine() as hosted:
         client = await hosted.connect()
     with pytest.raises(EngineNotRunningError, match="went away"):
-        await client.order("force", targets=("orders",), typed="orders", by="ada")
+        await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
     await client.close()
 
 
@@ -364,7 +367,7 @@ async def test_a_command_that_is_not_answered_is_given_up(engine: Engine, monkey
         monkeypatch.setattr(hosted.host, "sync", lambda: asyncio.sleep(0.3, result=True))
         client = await hosted.connect()
         with pytest.raises(EngineNotRunningError, match="whether it did 'force' is not known"):
-            await client.order("force", targets=("orders",), typed="orders", by="ada")
+            await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
         await client.close()
 
 
@@ -380,8 +383,8 @@ async def test_a_slow_order_holds_up_no_other_of_the_same_console(
 
         monkeypatch.setattr(hosted.pairing, "redrive", slowly)
         client = await hosted.connect()
-        slow = asyncio.create_task(client.order("redrive", targets=("0",), by="ada", typed="0"))
-        quick = await client.order("force", targets=("orders",), by="ada", typed="orders")
+        slow = asyncio.create_task(client.order(Command(action_id="redrive", targets=("0",), by="ada"), typed="0"))
+        quick = await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
         assert quick.text == "orders is forced now"
         assert not slow.done()
         moved.set()
@@ -403,7 +406,7 @@ async def test_an_order_is_carried_out_though_the_console_that_gave_it_goes(
 
         monkeypatch.setattr(hosted.pairing, "redrive", slowly)
         client = await hosted.connect()
-        slow = asyncio.create_task(client.order("redrive", targets=("0",), by="ada", typed="0"))
+        slow = asyncio.create_task(client.order(Command(action_id="redrive", targets=("0",), by="ada"), typed="0"))
         await began.wait()
         await client.close()
         with pytest.raises(EngineNotRunningError):
@@ -422,7 +425,7 @@ async def test_the_answer_to_stop_comes_before_the_end(engine: Engine) -> None:
     ready: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
     living = asyncio.create_task(live())
     client = await ControlClient.connect(await ready)
-    done = await client.order("stop", typed="orders", by="ada", why="enough")
+    done = await client.order(Command(action_id="stop", by="ada", why="enough"), typed="orders")
     assert done.ok
     assert await living == f'stopped by {client_module.user_name()}: "enough"'
     await client.close()
@@ -451,7 +454,7 @@ async def test_the_audit_names_the_peers_user_and_marks_what_it_claims(
     monkeypatch.setenv("SUDO_USER", "ada\n\x1b[2J")
     async with engine() as hosted:
         client = await hosted.connect()
-        await client.order("force", targets=("orders",), typed="orders", by="mallory", why="drill")
+        await client.order(Command(action_id="force", targets=("orders",), by="mallory", why="drill"), typed="orders")
         updates = await take(client, lambda taken: _commanded(taken[-1]) is not None)
         await client.close()
     owner = f"{peer_credentials.name_of(os.geteuid())} (sudo by ada???2J, as claimed)"
@@ -467,7 +470,7 @@ async def test_where_the_kernel_cannot_tell_a_name_is_a_claim(engine: Engine, mo
     monkeypatch.setattr(control_server, "peer_uid", lambda transport: None)
     async with engine() as hosted:
         client = await hosted.connect()
-        await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
+        await client.order(Command(action_id="force", targets=("orders",), by="ada", why="drill"), typed="orders")
         await client.close()
     assert hosted.pairing.acts == [("force", "orders", "ada (as claimed)", "drill")]
 
@@ -639,7 +642,7 @@ async def test_a_client_that_does_not_ask_gets_none(engine: Engine, until: Any) 
         await until(lambda: hosted.host._series._ring._before is not None)
         pass_five_seconds(hosted, accepted=50)
         reader, writer = await asyncio.open_unix_connection(hosted.socket)
-        writer.write(b'{"t":"hello","version":2}\n')
+        writer.write(b'{"t":"hello","version":3}\n')
         kinds = []
         async with asyncio.timeout(60):
             while kinds.count("snapshot") < 2:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import (
     CommandEnded,
@@ -56,7 +57,7 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 async def test_a_boot_is_written_down_from_start_to_stop_without_gaps(engine: Engine) -> None:
     async with engine() as hosted:
         client = await hosted.connect()
-        await client.command("pause-syphon", by="ada")
+        await client.execute(Command(action_id="pause-syphon", by="ada"))
         await client.close()
         hosted.host.stop("done")
     found = list(read_records(hosted.spool))
@@ -168,7 +169,7 @@ async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
     async with engine() as hosted:
         client = await hosted.connect()
         full = True
-        done = await client.order("force", targets=("orders",), typed="orders", by="ada")
+        done = await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
         assert "the audit is not written: No space left on device" in done.text
         snapshot = await newest_snapshot(client, lambda each: each.syphon.status is SyphonStatus.PAUSED)
         (alarm,) = [one for one in alarms(condition_of(snapshot)) if one.name == "journal_not_written"]

@@ -27,6 +27,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import EngineStopped, Record, Warned
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
@@ -223,7 +224,7 @@ async def test_an_engine_is_started_steered_and_ended(site: Site) -> None:
     assert os.getsid(holder.pid) == holder.pid
     client = await ControlClient.connect(Path(holder.socket))
     assert (client.welcome.pid, client.welcome.environment) == (holder.pid, "test")
-    await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
+    await client.order(Command(action_id="force", targets=("orders",), by="ada", why="drill"), typed="orders")
     snapshot = await watch(client, lambda update: state_of(update, "orders") is State.FORCED)
     assert isinstance(snapshot, Snapshot)
     assert state_of(snapshot, "payments") is State.UNKNOWN
@@ -258,7 +259,7 @@ async def test_a_change_runs_the_operators_command(site: Site) -> None:
     site.write(f'entities = ["orders"]\nbacklog_queue_count = 2\non_change = "{command}"')
     holder = await asyncio.to_thread(site.up)
     client = await ControlClient.connect(Path(holder.socket))
-    await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
+    await client.order(Command(action_id="force", targets=("orders",), by="ada", why="drill"), typed="orders")
     await client.close()
     async with asyncio.timeout(WAIT):
         while not told.exists():
@@ -323,7 +324,7 @@ async def test_status_and_picture_need_no_terminal(site: Site) -> None:
     assert "payments" in picture.read_text()
     refused(site.paired("snapshot", "--svg", "/dev/null/x.svg"), "/dev/null/x.svg cannot be written")
     client = await ControlClient.connect(Path(holder.socket))
-    await client.command("pause-syphon", by="ada", why="drill")
+    await client.execute(Command(action_id="pause-syphon", by="ada", why="drill"))
     await client.close()
     paused = site.paired("status", "--json")
     told = json.loads(paused.stdout)
@@ -397,7 +398,7 @@ def test_an_engine_is_ended_by_its_name_wherever_its_settings_are(site: Site) ->
 async def test_a_killed_engine_is_started_anew_with_its_history(site: Site) -> None:
     first = site.up()
     client = await ControlClient.connect(Path(first.socket))
-    await client.order("force", targets=("orders",), typed="orders", by="ada")
+    await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
     os.kill(first.pid, signal.SIGKILL)
     await watch(client, lambda update: isinstance(update, Goodbye))
     await client.close()
@@ -469,10 +470,10 @@ async def test_a_disk_that_is_full_stops_the_syphon_is_said_and_needs_no_restart
     """When the journal's disk is full, the syphon pauses, sends go on, and both are said."""
     holder = site.up()
     client = await ControlClient.connect(Path(holder.socket))
-    await client.command("pause-syphon", by="ada")
+    await client.execute(Command(action_id="pause-syphon", by="ada"))
     before = resource.prlimit(holder.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        done = await client.command("resume-syphon", by="ada")
+        done = await client.execute(Command(action_id="resume-syphon", by="ada"))
         assert "the audit is not written" in done.text
         told = await watch(client, lambda it: isinstance(it, Snapshot) and stopped_for_its_disk(it))
         assert isinstance(told, Snapshot)

@@ -11,12 +11,12 @@ import pytest
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Outcome, StandingFleetOrder, order_id
 from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.engine.commands.fleet_guard import FleetGuard, take_up_stored
-from paired_servicebus.engine.commands.guard import StandingOrders
+from paired_servicebus.engine.commands.guard import StandingOrders, take_up_stored
 from paired_servicebus.engine.control.protocol import CommandDone, PostOrder
 from tests.approval import Approve
 
@@ -29,8 +29,8 @@ FORCE = OrderText(
 )  # fmt: skip
 ID = order_id(encode_order_text(FORCE))
 STANDS = StandingFleetOrder(
-    subject=("entity", "entity", "orders"), order_id="o1", verb="force", label="force failover", target="orders",
-    by="operator-a", why="drill", since=1.0, until=3601.0,
+    subject=("entity", "entity", "orders"), order_id="o1", label="force failover", since=1.0, until=3601.0,
+    command=Command(action_id="force", scope="entity", targets=("orders",), by="operator-a", why="drill"),
 )  # fmt: skip
 
 
@@ -39,15 +39,11 @@ def site(tmp_path: Path) -> Site:
     return Site(FakePairing(entities={"orders": entity("orders")}), tmp_path)
 
 
-def fleet_guard(site: Site, **more: Any) -> FleetGuard:
-    chosen = {"look": site.look, "require_reason": False, "clock": lambda: 5.0} | more
-    return FleetGuard(site.guard, site.reach, **chosen)
-
-
-async def carry_out(site: Site, text: OrderText = FORCE, *, late: str = "", **more: Any) -> OrderEnded:
+async def carry_out(site: Site, text: OrderText = FORCE, *, late: str = "") -> OrderEnded:
     order = Order(text=text, signed=encode_order_text(text), signature="s")
-    effect = CarryOut(order=order, by="operator-a", fingerprint="SHA256:x", targets=text.targets, late=late)
-    return await fleet_guard(site, **more).carry_out(effect)
+    by = "operator-a (SHA256:x)"
+    command = Command(action_id=text.verb, scope=text.scope, targets=text.targets, by=by, why=text.why)
+    return await site.guard.carry_out(CarryOut(order=order, command=command, late=late))
 
 
 async def test_the_audit_line_is_on_disk_before_the_act_and_names_the_signer(site: Site, approve: Approve) -> None:
@@ -70,8 +66,8 @@ async def test_the_audit_line_is_on_disk_before_the_act_and_names_the_signer(sit
     ],
 )
 async def test_a_refusal_has_its_reason_and_an_audit_line(site: Site, changes: dict[str, bool], sentence: str) -> None:
-    site.reach.read_only = changes.get("read_only", False)
-    ended = await carry_out(site, replace(FORCE, why=""), require_reason=changes.get("require_reason", False))
+    site = Site(site.pairing, site.folder, **changes)
+    ended = await carry_out(site, replace(FORCE, why=""))
     assert (ended.outcome, ended.text, ended.not_held) == (Outcome.REFUSED, sentence, ("orders",))
     assert site.audit.kinds == [Commanded, CommandEnded]
     assert site.pairing.acts == []
@@ -121,7 +117,7 @@ async def test_the_end_of_an_order_releases_also_a_read_only_engine(site: Site) 
     """At the end a release: it is part of the order that counted."""
     site.pairing.entities["orders"] = entity("orders", State.FORCED)
     site.reach.read_only = True
-    ended = await fleet_guard(site).carry_out(Undo(order=STANDS, text="released at its end"))
+    ended = await site.guard.carry_out(Undo(order=STANDS, text="released at its end"))
     assert (ended.outcome, ended.order_id) == (Outcome.DONE, "")
     assert site.pairing.acts[0][:3] == ("release", "orders", "operator-a (fleet)")
 
@@ -133,7 +129,7 @@ async def test_a_stored_order_is_taken_up(site: Site) -> None:
 
 async def test_it_supersedes_a_local_order_on_disk_too(site: Site, tmp_path: Path) -> None:
     await site.fire("pin", "orders")
-    assert [one.action_id for one in StandingOrders(tmp_path).read()] == ["pin"]
+    assert [one.command.action_id for one in StandingOrders(tmp_path).read()] == ["pin"]
     await carry_out(site)
     assert StandingOrders(tmp_path).read() == ()
 
@@ -156,7 +152,7 @@ class Poster:
 
 async def post(site: Site, poster: Poster, *, viewer: bool = False, signed: str = "") -> CommandDone:
     request = PostOrder(id=3, by="ada", signed=signed or encode_order_text(FORCE).decode(), signature="s")
-    return await fleet_guard(site).post(request, poster, viewer=viewer)
+    return await site.guard.post(request, poster, viewer=viewer)
 
 
 async def test_a_console_posts_with_an_audit_line_of_its_own(site: Site) -> None:

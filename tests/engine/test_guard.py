@@ -15,16 +15,17 @@ import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.core.errors import CommandRefusedError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.action_row import ARMED_SECONDS, Action, why_not
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.guard import CommandContext, Guard, StandingOrders
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
-from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone
+from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, CommandDone, Execute
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire
 from paired_servicebus.ui.commands import action_table as screen
@@ -128,12 +129,12 @@ class Site:
         )  # fmt: skip
 
     def arm(self, action_id: str, *targets: str, by: str = "ada", scope: str = "") -> Answer:
-        return self.guard.arm(Arm(id=8, action_id=action_id, scope=scope, targets=targets, by=by))
+        return self.guard.arm(Arm(id=8, command=Command(action_id=action_id, scope=scope, targets=targets, by=by)))
 
     async def order(self, action_id: str, *targets: str, **more: Any) -> CommandDone:
-        return await self.guard.execute(
-            Command(**{"id": 9, "action_id": action_id, "targets": targets, "by": "ada"} | more)
-        )
+        fired = {name: more.pop(name) for name in ("token", "typed") if name in more}
+        command = Command(**{"action_id": action_id, "targets": targets, "by": "ada"} | more)
+        return await self.guard.execute(Execute(id=9, command=command, **fired))
 
     async def fire(self, action_id: str, *targets: str, **more: Any) -> CommandDone:
         """Armed and fired as it should be."""
@@ -247,7 +248,7 @@ def test_a_drain_is_possible_with_spark_a_backlog_and_no_syphon(
         syphon=replace(found.syphon, status=syphon),
         queues=tuple(replace(queue, depth=depth) for queue in found.queues),
     )
-    assert why_not(BY_ID["drain"], found, Scope.ALL, ()) == reason
+    assert why_not(BY_ID["drain"], found, Command(action_id="drain", scope=Scope.ALL)) == reason
 
 
 @pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
@@ -372,9 +373,9 @@ async def test_read_only_refuses_every_action_and_audits_the_attempt(
 @pytest.mark.parametrize("action", ACTIONS, ids=by_id)
 async def test_a_console_opened_to_look_only_is_refused_everything(site: Site, action: Action) -> None:
     site.make_possible(action)
-    targets = TARGETS[action.scope]
-    armed = site.guard.arm(Arm(id=1, action_id=action.id, targets=targets, by="ada"), viewer=True)
-    done = await site.guard.execute(Command(id=2, action_id=action.id, targets=targets, by="ada"), viewer=True)
+    command = Command(action_id=action.id, targets=TARGETS[action.scope], by="ada")
+    armed = site.guard.arm(Arm(id=1, command=command), viewer=True)
+    done = await site.guard.execute(Execute(id=2, command=command), viewer=True)
     assert isinstance(armed, CommandDone)
     assert not done.ok
     assert "opened to look only" in done.text
@@ -506,12 +507,12 @@ async def hosted(engine: Engine, short: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("action", ORDERS, ids=by_id)
 async def test_the_raw_socket_is_refused(hosted: Hosted, action: Action) -> None:
     reader, writer = await asyncio.open_unix_connection(hosted.socket, limit=protocol.MAX_ENGINE_LINE_BYTES)
-    targets = TARGETS[action.scope]
+    command = Command(action_id=action.id, targets=TARGETS[action.scope], by="mallory")
     lines = (
         protocol.Hello(),
-        protocol.Arm(id=1, action_id=action.id, targets=targets, by="mallory"),
-        protocol.Command(id=2, action_id=action.id, targets=targets, by="mallory"),
-        protocol.Command(id=3, action_id=action.id, targets=targets, by="mallory", token="guessed", typed="orders"),
+        protocol.Arm(id=1, command=command),
+        protocol.Execute(id=2, command=command),
+        protocol.Execute(id=3, command=command, token="guessed", typed="orders"),
     )
     writer.write(b"".join(map(protocol.encode, lines)))
     answers: dict[int, Any] = {}
@@ -529,7 +530,7 @@ async def test_the_raw_socket_is_refused(hosted: Hosted, action: Action) -> None
 async def test_a_client_is_refused_and_the_attempt_is_in_the_timeline(hosted: Hosted, action: Action) -> None:
     client = await hosted.connect()
     with pytest.raises(CommandRefusedError, match="read-only"):
-        await client.command(action.id, targets=TARGETS[action.scope], by="ada", typed="orders")
+        await client.execute(Command(action_id=action.id, targets=TARGETS[action.scope], by="ada"), typed="orders")
     audited: list[Any] = []
     async with asyncio.timeout(60):
         async for update in client.updates():
@@ -588,7 +589,7 @@ async def command(app: PairedApp, action: Action, pilot: Any) -> None:
 
 async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
     """What the palette and the mouse call."""
-    app.do(screen.CONSOLE_BY_ID[action.id], ActionTarget(action.scope, TARGETS[action.scope]))
+    app.do(screen.CONSOLE_BY_ID[action.id], aim_of(screen.CONSOLE_BY_ID[action.id]))
 
 
 Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
@@ -623,18 +624,17 @@ async def test_key_palette_and_mouse_are_refused(
     assert hosted.pairing.acts == []
 
 
-def aim_of(action: screen.ConsoleAction) -> screen.ActionTarget:
-    if action.order is None:
-        return ActionTarget()
-    return ActionTarget(action.order.scope, TARGETS[action.order.scope])
+def aim_of(action: screen.ConsoleAction) -> Command:
+    scope = Scope.ALL if action.order is None else action.order.scope
+    return Command(action_id=action.id, scope=scope, targets=TARGETS[scope])
 
 
 async def test_a_viewers_conversation_orders_nothing_even_of_a_writable_engine(engine: Engine) -> None:
     async with engine() as standing:
         client = await ControlClient.connect(standing.socket, read_only=True)
         with pytest.raises(CommandRefusedError, match="opened to look only"):
-            await client.command("pause-syphon", by="ada")
+            await client.execute(Command(action_id="pause-syphon", by="ada"))
         with pytest.raises(CommandRefusedError, match="opened to look only"):
-            await client.arm("force", targets=("orders",), by="ada")
+            await client.arm(Command(action_id="force", targets=("orders",), by="ada"))
         await client.close()
         assert standing.pairing.acts == []

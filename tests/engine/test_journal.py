@@ -554,7 +554,7 @@ async def test_the_engine_starts_and_says_what_it_could_not_read_once(
     folder = short / "spool"
     path = spooled(folder, between(lines, UNREADABLE["a byte that is not UTF-8"]).replace(b'"pin"', b'"p\xffn"'))
     os.utime(path)
-    (folder / "standing.json").write_bytes(b'[{"verb":"\xff"}]')
+    (folder / "standing.json").write_bytes(b'[{"command":{"action_id":"\xff"}}]')
 
     told: list[Event] = []
 
@@ -630,8 +630,9 @@ def test_a_drain_whose_process_cannot_be_is_never_told_to_end(tmp_path: Path, pi
 async def test_a_standing_order_that_means_nothing_is_said_and_the_rest_is_taken_up(short: Path) -> None:
     folder = short / "spool"
     spool.prepare(folder)
-    strange = {"verb": "pause-syphon", "scope": "queue", "target": "x\x1b[2J", "by": "ada", "at": 1e30}
-    good = {"verb": "pause-syphon", "scope": "all", "target": "", "by": "ada", "at": START}
+    pause = {"action_id": "pause-syphon", "by": "ada"}
+    strange = {"command": {**pause, "scope": "queue", "targets": ["x\x1b[2J"]}, "at": 1e30}
+    good = {"command": {**pause, "scope": "all"}, "at": START}
     (folder / "standing.json").write_text(json.dumps([strange, good]))
     pairing = FakePairing()
     async with EngineHost(EngineIdentity.of("orders"), spool=folder, socket=short / "s", policy=Policy()) as host:

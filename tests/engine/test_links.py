@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.lock import running
@@ -171,11 +172,11 @@ async def test_a_terminal_that_nobody_reads_holds_up_neither_engine_nor_timeline
     orders = 0
     while asyncio.get_running_loop().time() - began < 10:  # as long as a link may be down, with nobody reading
         for verb, state in (("force", State.FORCED), ("pin", State.PINNED)):
-            await client.order(verb, targets=("orders",), typed="orders", by="ada", why="x" * 200)
+            await client.order(Command(action_id=verb, targets=("orders",), by="ada", why="x" * 200), typed="orders")
             await watch(client, lambda update, state=state: state_of(update, "orders") is state)  # type: ignore[misc]
             orders += 1
     assert orders >= 2, "the engine did what it was told all the time"
-    await client.command("pause-syphon", by="ada", why="the last one")
+    await client.execute(Command(action_id="pause-syphon", by="ada", why="the last one"))
     await client.close()
     await shown(b"the last one")
     os.write(terminal, b"q")

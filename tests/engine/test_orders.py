@@ -20,6 +20,7 @@ from cyclopts import App
 import paired_servicebus
 from paired_servicebus.cli import app
 from paired_servicebus.core.errors import ConfigurationError, IllegalEventError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
@@ -31,12 +32,11 @@ from paired_servicebus.engine.commands import guard
 from paired_servicebus.engine.commands.guard import (
     COMMAND_HANDLERS,
     CommandContext,
-    CommandTarget,
     StandingOrder,
     StandingOrders,
 )
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
-from paired_servicebus.engine.control.protocol import Arm, Command
+from paired_servicebus.engine.control.protocol import Arm, Execute
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.records import UnreadableLines
@@ -131,8 +131,9 @@ async def methods_of(action: Action) -> list[str]:
     """The pairing's methods that the handler of an action calls."""
     paired = Recording()
     context: Any = CommandContext(paired, end=lambda _reason: None, drains=NoDrains())  # type: ignore[arg-type]
-    target = {Scope.ALL: "", Scope.DEAD_LETTERS: "0/1"}.get(action.scope, "0")
-    assert await COMMAND_HANDLERS[action.id](context, CommandTarget(scope=action.scope, target=target, by="ada"))
+    targets: tuple[str, ...] = {Scope.ALL: (), Scope.DEAD_LETTERS: ("0/1",)}.get(action.scope, ("0",))
+    command = Command(action_id=action.id, scope=action.scope, targets=targets, by="ada")
+    assert await COMMAND_HANDLERS[action.id](context, command)
     return paired.called
 
 
@@ -204,11 +205,10 @@ def test_no_other_module_names_an_order() -> None:
     assert found == {}
 
 
-def test_the_id_of_an_action_keeps_its_name_on_the_wire_and_on_disk() -> None:
-    order = StandingOrder(action_id="pin", scope=Scope.ENTITY, target="orders", by="ada", at=1.0)
-    for message in (Arm(id=1, action_id="pin", by="ada"), Command(id=1, action_id="pin", by="ada"), order):
-        assert msgspec.to_builtins(message)["verb"] == "pin"
-        assert "action_id" not in msgspec.to_builtins(message)
+def test_the_same_command_is_on_the_wire_and_on_disk() -> None:
+    command = Command(action_id="pin", scope=Scope.ENTITY, targets=("orders",), by="ada", why="drill")
+    for message in (Arm(id=1, command=command), Execute(id=1, command=command), StandingOrder(command=command, at=1.0)):
+        assert msgspec.json.decode(msgspec.json.encode(message), type=type(message)).command == command
 
 
 DROP = Action(
@@ -241,8 +241,9 @@ def test_a_verb_is_made_from_its_row_alone(
     group.command(order_verbs.make_verb(DROP))
     assert group(["drop-deferred", *words]) == 0
     (request,) = asked
-    assert (request.action, request.scope, request.targets) == (DROP, scope, targets)
-    assert (request.consent.why, request.confirmed) == (("drill", True) if scope is Scope.QUEUE else ("", False))
+    command = request.command
+    assert (command.action_id, command.scope, command.targets) == (DROP.id, scope, targets)
+    assert (command.why, request.confirmed) == (("drill", True) if scope is Scope.QUEUE else ("", False))
 
 
 @pytest.mark.parametrize(
@@ -260,8 +261,8 @@ def test_a_verb_gives_one_order(names: tuple[str, ...], more: dict[str, str], se
 
 # -- Orders that stand: the engine after the one that took them takes them up, or says that they ended ---------------
 
-FORCE = CommandTarget(scope=Scope.ENTITY, target="orders", by="ada", why="drill")
-PAUSE = CommandTarget(scope=Scope.ALL, target="", by="ada")
+FORCE = Command(action_id="force", scope=Scope.ENTITY, targets=("orders",), by="ada", why="drill")
+PAUSE = Command(action_id="pause-syphon", scope=Scope.ALL, by="ada")
 
 
 def fresh() -> FakePairing:
@@ -291,7 +292,7 @@ async def ordered(host: EngineHost, *orders: tuple[Any, ...]) -> None:
     client = await ControlClient.connect(host._socket)
     for action_id, *targets in orders:
         more = {"typed": targets[0]} if action_id in ("force", "pin", "release") else {}
-        done = await client.order(action_id, targets=tuple(targets), by="ada", why="drill", **more)
+        done = await client.order(Command(action_id=action_id, targets=tuple(targets), by="ada", why="drill"), **more)
         assert done.ok, done.text
     await client.close()
 
@@ -373,30 +374,28 @@ async def test_an_answer_says_when_the_order_could_not_be_kept(short: Path, monk
     monkeypatch.setattr(guard, "replace_file", full)
     async with boot(short, fresh()) as host:
         client = await ControlClient.connect(host._socket)
-        done = await client.command("pause-syphon", by="ada")
+        done = await client.execute(Command(action_id="pause-syphon", by="ada"))
         await client.close()
     assert done.ok
     assert "(the engine after this one will not know: No space left on device in " in done.text
 
 
 @pytest.mark.parametrize(
-    ("deeds", "left"),
+    ("commands", "left"),
     [
-        ([("force", FORCE), ("pin", FORCE)], ["pin"]),
-        ([("force", FORCE), ("release", replace(FORCE, target="ORDERS"))], []),
-        ([("pause-syphon", PAUSE), ("force", FORCE)], ["pause-syphon", "force"]),
-        ([("read-only", PAUSE), ("read-write", PAUSE)], []),
-        ([("redrive", PAUSE)], []),
+        ([FORCE, replace(FORCE, action_id="pin")], ["pin"]),
+        ([FORCE, replace(FORCE, action_id="release", targets=("ORDERS",))], []),
+        ([PAUSE, FORCE], ["pause-syphon", "force"]),
+        ([replace(PAUSE, action_id="read-only"), replace(PAUSE, action_id="read-write")], []),
+        ([replace(PAUSE, action_id="redrive")], []),
     ],
 )
-async def test_the_newest_order_about_a_target_stands(
-    tmp_path: Path, deeds: list[tuple[str, CommandTarget]], left: list[str]
-) -> None:
+async def test_the_newest_order_about_a_target_stands(tmp_path: Path, commands: list[Command], left: list[str]) -> None:
     orders = StandingOrders(tmp_path)
-    for action_id, deed in deeds:
-        orders.note(BY_ID[action_id], deed, at=1.0)
+    for command in commands:
+        orders.note(command, at=1.0)
     assert await orders.keep() == ""
-    assert [order.action_id for order in StandingOrders(tmp_path).read()] == left
+    assert [order.command.action_id for order in StandingOrders(tmp_path).read()] == left
 
 
 # -- An engine killed between the audit line and the end of an act: the next one says that its outcome is unknown.
@@ -406,6 +405,7 @@ TREE = Path(__file__).parents[2]
 KILLED_WHILE_ACTING = """
 import asyncio, os, signal, sys
 from pathlib import Path
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.service.engine_host import EngineHost
@@ -419,8 +419,9 @@ async def main(folder):
     async with EngineHost(identity, spool=folder / "spool", socket=folder / "s", policy=Policy()) as host:
         await host.adopt(pairing)
         client = await ControlClient.connect(folder / "s")
-        await client.command("pause-syphon", by="ada")
-        await client.order("force", targets=("orders",), by="ada", why="drill", typed="orders")
+        await client.execute(Command(action_id="pause-syphon", by="ada"))
+        force = Command(action_id="force", targets=("orders",), by="ada", why="drill")
+        await client.order(force, typed="orders")
 
 asyncio.run(main(Path(sys.argv[1])))
 """

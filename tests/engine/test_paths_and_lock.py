@@ -26,6 +26,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
 from paired_servicebus.core.errors import ConfigurationError, ControlError, EngineRunningError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Commanded, Event
 from paired_servicebus.core.model.policy import Policy
@@ -477,7 +478,7 @@ async def test_a_member_orders_under_the_name_that_the_kernel_has(
     async with service():
         seen_from(monkeypatch, service=ON_CALL, peer_is=ON_CALL)
         client = await ControlClient.connect(folder / "orders.sock")
-        await client.order("force", targets=("orders",), by="root", typed="orders")
+        await client.order(Command(action_id="force", targets=("orders",), by="root"), typed="orders")
         await client.close()
     assert [event.by for event in heard if isinstance(event, Commanded)] == ["ana"]
 

@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage
 from paired_servicebus.core.errors import BacklogUnavailableError, CleanUpError, IllegalEventError, WireLinkError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead, Warned
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.guard import CommandContext, StandingOrder, StandingOrders
@@ -620,7 +621,7 @@ async def test_a_standing_order_is_for_the_index_in_the_path_in_the_next_engine_
     paired = await gapped(world, enable_syphon=True)
     standing, reach = StandingOrders(tmp_path), CommandContext(paired, end=lambda _: None)
     gone, kept = (
-        StandingOrder(action_id="pause-syphon", scope=Scope.QUEUE, target=index, by="ada", at=1.0)
+        StandingOrder(command=Command(action_id="pause-syphon", scope=Scope.QUEUE, targets=(index,), by="ada"), at=1.0)
         for index in ("1", "3")
     )
     assert "cannot be taken up: pause-syphon backlog/1" in await standing.take_up(gone, reach)

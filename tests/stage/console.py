@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText, order_id
-from paired_servicebus.core.fleet.orders.order_draft import draft_order
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_question import draft_order
 from paired_servicebus.engine.control.control_client import ControlClient
 from tests.engine.fleet.pens import Pen
 from tests.stage.ledger import Broken
@@ -138,7 +138,7 @@ class Console:
     async def command(self, action: str, entity: str = "") -> None:
         """Command the engine alone, as a local operator does. Raises ControlError."""
         targets = (entity,) if entity else ()
-        await self._client.order(action, targets=targets, by=BY, typed=entity)
+        await self._client.order(Command(action_id=action, targets=targets, by=BY), typed=entity)
 
     def summary(self) -> str:
         if self.view is None:

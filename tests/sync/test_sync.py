@@ -33,6 +33,7 @@ from paired_servicebus.core.errors import (
     SameNamespaceError,
     ScheduledInBacklogError,
 )
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, InDoubt, MessageReceived
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -720,7 +721,7 @@ async def forced(entity: str) -> str:
     assert standing.snapshot is not None
     assert (standing.snapshot.own_process, standing.snapshot.environment) == (False, "test")
     client = await ControlClient.connect(places.socket)
-    await client.order("force", targets=(entity,), by="ada", typed=entity)
+    await client.order(Command(action_id="force", targets=(entity,), by="ada"), typed=entity)
     await client.close()
     return places.name
 

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.policy import Policy
@@ -286,18 +287,17 @@ class FakeFeed:
         self._tell = tell
         await asyncio.Event().wait()
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+    async def arm(self, command: Command) -> Armed:
         if self.refusal:
             raise CommandRefusedError(self.refusal)
-        self.armed.append((action_id, targets))
+        targets = command.targets
+        self.armed.append((command.action_id, targets))
         to_type = self.to_type or (targets[0] if len(targets) == 1 else str(len(targets) or "orders"))
         return Armed(id=1, token="t", to_type=to_type, seconds=self.seconds, until=AT + 34)
 
-    async def command(
-        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
-    ) -> str:
-        target = " ".join(targets)
-        self.orders.append((action_id, target, by))
+    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
+        target = " ".join(command.targets)
+        self.orders.append((command.action_id, target, command.by))
         self.fired.append(fired)
         if self.hold is not None:
             await self.hold.wait()

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.actions import ACTIONS
 from paired_servicebus.core.operator.actions import BY_ID as ORDERS
 from paired_servicebus.core.operator.consequences import UNKNOWN
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.ui.commands.action_table import facts, title
 from tests.approval import Approve
 
@@ -22,7 +23,7 @@ ARMABLE = frozenset(action.id for action in ACTIONS if action.facts)
 UNUSED = "contoso/x-servicebus-transfer/12"
 
 
-def aim_at(action: str, target: str = "payments") -> ActionTarget:
+def aim_at(action: str, target: str = "payments") -> Command:
     """A target of the kind that the action takes."""
     scope = ORDERS[action].scope
     named = {
@@ -32,7 +33,7 @@ def aim_at(action: str, target: str = "payments") -> ActionTarget:
         Scope.UNUSED: (UNUSED,),
         Scope.DEAD_LETTERS: ("3/118,121",),
     }
-    return ActionTarget(scope, named[scope])
+    return Command(action_id=action, scope=scope, targets=named[scope])
 
 
 def said(action: str, snapshot: Any, target: str = "payments") -> dict[str, str]:
@@ -105,7 +106,8 @@ def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(ma
 
 
 def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
-    table = dict(facts("force", made.outage(), ActionTarget(Scope.ENTITY, ("orders", "gone"))))
+    aim = Command(action_id="force", scope=Scope.ENTITY, targets=("orders", "gone"))
+    table = dict(facts("force", made.outage(), aim))
     assert set(table.values()) == {UNKNOWN}
 
 
@@ -171,7 +173,7 @@ def test_a_question_has_its_figures(made: Any, approve: Approve, name: str) -> N
 
 
 def test_several_entities_are_summed_up(made: Any, approve: Approve) -> None:
-    both = ActionTarget(Scope.ENTITY, ("orders", "payments"))
+    both = Command(action_id="force", scope=Scope.ENTITY, targets=("orders", "payments"))
     silent = made.snapshot(made.entity("orders", **NOTHING_SENT), made.entity("payments", sends_per_second=38.0))
     tables = [dict(facts("force", snapshot, both)) for snapshot in (made.outage(), silent)]
     assert [figure for table, figure in zip(tables, ("450/s", "38/s"), strict=True) if figure in table["From now on"]]

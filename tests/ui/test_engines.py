@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.time_format import clock
@@ -170,14 +171,14 @@ class Elsewhere:
     async def attend(self, name: str) -> None:
         raise NotImplementedError
 
-    async def arm_at(self, names: Any, action_id: str, *, targets: Any, scope: str, by: str) -> tuple[EngineReply, ...]:
+    async def arm_at(self, names: Any, command: Command) -> tuple[EngineReply, ...]:
         from paired_servicebus.engine.control.protocol import Armed
 
         armed = Armed(id=1, token="t2", to_type=self.to_type, seconds=30.0, until=0.0)
         return tuple(EngineReply(name=name, ok=True, text="armed", armed=armed) for name in names)
 
-    async def command_at(self, ready: Any, action_id: str, **order: Any) -> tuple[EngineReply, ...]:
-        self.orders += [(one.name, action_id) for one in ready]
+    async def execute_at(self, ready: Any, command: Command) -> tuple[EngineReply, ...]:
+        self.orders += [(one.name, command.action_id) for one in ready]
         return tuple(replace(one, text="told") for one in ready)
 
 

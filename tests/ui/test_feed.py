@@ -14,6 +14,7 @@ import pytest
 
 from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.control.control_server import ControlServer
@@ -59,10 +60,10 @@ def ends_with(kind: type[Any]) -> Callable[[list[News]], bool]:
 @asynccontextmanager
 async def engine(socket: Path, *, boot: str = "b1") -> AsyncIterator[ControlServer]:
     async def execute(order: Any, viewer: bool) -> CommandDone:
-        ok = order.targets != ("nothing",)
-        return CommandDone(
-            id=order.id, ok=ok, text=f"{order.action_id} {order.targets[0]} by {order.by}" if ok else "refused: no"
-        )
+        command = order.command
+        ok = command.targets != ("nothing",)
+        text = f"{command.action_id} {command.target} by {command.by}" if ok else "refused: no"
+        return CommandDone(id=order.id, ok=ok, text=text)
 
     welcome = Welcome(engine="e", boot=boot, pid=1, pairing="orders", environment="", read_only=False)
     async with ControlServer(socket, welcome=welcome, execute=execute) as server:
@@ -140,15 +141,18 @@ async def test_a_command_is_answered_in_the_engines_words(followed: Any, made: A
     async with engine(socket) as server:
         server.publish_snapshot(made.snapshot())
         await told.until(lambda _: bool(told.of(Snapshot)))
-        assert await feed.command("force", targets=("orders",), by="kim") == f"force orders by {user_name()}"
+        assert (
+            await feed.execute(Command(action_id="force", targets=("orders",), by="kim"))
+            == f"force orders by {user_name()}"
+        )
         with pytest.raises(CommandRefusedError, match="refused: no"):
-            await feed.command("force", targets=("nothing",), by="kim")
+            await feed.execute(Command(action_id="force", targets=("nothing",), by="kim"))
 
 
 async def test_a_command_to_an_engine_that_is_gone_is_refused_at_once(followed: Any) -> None:
     feed, _, _ = followed
     with pytest.raises(EngineNotRunningError, match="not sent"):
-        await feed.command("force", targets=("orders",), by="kim")
+        await feed.execute(Command(action_id="force", targets=("orders",), by="kim"))
 
 
 async def test_the_pauses_grow_and_a_snapshot_ends_them(tmp_path: Path, made: Any) -> None:

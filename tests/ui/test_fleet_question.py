@@ -10,7 +10,7 @@ import pytest
 from textual.widgets import Button, Input
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, Takes
 from paired_servicebus.core.model.snapshot import SyphonStatus

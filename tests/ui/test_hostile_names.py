@@ -14,11 +14,12 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget, copy_items
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pick_list import markup
@@ -93,7 +94,8 @@ async def test_the_question_before_an_act_shows_what_is_to_be_typed(open_console
     armed = Armed(id=1, token="t", to_type=NAMES[1], until=made.AT + 30, seconds=30.0)
     async with open_console(hostile(made), size=(140, 40)) as console:
         action, view = CONSOLE_BY_ID["force"], console.app.view
-        dialog = ArmDialog(action, ActionTarget(Scope.ENTITY, (NAMES[1],)), armed, lambda: view)
+        aim = Command(action_id=action.id, scope=Scope.ENTITY, targets=(NAMES[1],))
+        dialog = ArmDialog(action, aim, armed, lambda: view)
         console.app.push_screen(dialog)
         await console.pilot.pause(0.1)
         seen = console.screen()

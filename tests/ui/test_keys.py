@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from textual.widgets import Button
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.ui.commands.action_table import ActionTarget, by_key, facts
+from paired_servicebus.ui.commands.action_table import by_key, facts
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.text_screens import HelpScreen
@@ -21,7 +22,7 @@ from .plays import MADE, Play, fed, feed, focused, holds, lacks, lost, on, order
 
 PAUSE = ("right", "enter")
 """From the question whether to pause the syphon to the answer."""
-AIM = ActionTarget(Scope.ENTITY, ("payments",))
+AIM = Command(action_id="force", scope=Scope.ENTITY, targets=("payments",))
 WELL, OUTAGE = MADE.snapshot(), (Records(MADE.records()), MADE.outage())
 PAUSED = MADE.snapshot(syphon=MADE.syphon(SyphonStatus.PAUSED, text="paused by kim"))
 FIRED = FireRequest(token="t", typed="payments")

@@ -28,7 +28,7 @@ import paired_servicebus
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs
 from paired_servicebus.engine.control.control_server import ControlServer
-from paired_servicebus.engine.control.protocol import Arm, Armed, Command, CommandDone, Welcome
+from paired_servicebus.engine.control.protocol import Arm, Armed, CommandDone, Execute, Welcome
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
 from paired_servicebus.ui.display.terminal_app import notification_sequence, title_sequence
 from paired_servicebus.ui.shell.screenshot import draw_page
@@ -119,17 +119,17 @@ class Terminal:
 
 
 @pytest.fixture
-async def orders_taken() -> list[Command]:
+async def orders_taken() -> list[Execute]:
     return []
 
 
 @pytest.fixture
-async def server(tmp_path: Path, orders_taken: list[Command]) -> AsyncIterator[ControlServer]:
+async def server(tmp_path: Path, orders_taken: list[Execute]) -> AsyncIterator[ControlServer]:
     async def execute(order: Any, viewer: bool) -> Armed | CommandDone:
         if isinstance(order, Arm):
-            return Armed(id=order.id, token="t", to_type=order.targets[0], seconds=30.0, until=0.0)
+            return Armed(id=order.id, token="t", to_type=order.command.targets[0], seconds=30.0, until=0.0)
         orders_taken.append(order)
-        return CommandDone(id=order.id, ok=True, text=f"{' '.join(order.targets)} is told")
+        return CommandDone(id=order.id, ok=True, text=f"{' '.join(order.command.targets)} is told")
 
     welcome = Welcome(engine="e", boot="b1", pid=1, pairing="orders", environment="", read_only=False)
     async with ControlServer(tmp_path / "s", welcome=welcome, execute=execute) as serving:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +21,12 @@ from paired_servicebus.core.errors import (
     ControlError,
     EngineNotRunningError,
 )
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
 from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.actions import BY_VERB
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.actions import BY_ID, BY_VERB
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
@@ -39,7 +40,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.service.launcher import wait_until_gone
 from paired_servicebus.printing import print_lines, report_error
-from paired_servicebus.verbs.parameters import Consent, EngineSelection
+from paired_servicebus.verbs.parameters import EngineSelection
 
 ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
@@ -47,25 +48,33 @@ DOWN_TIMEOUT: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRequest:
-    """A command as given on the command line, before an engine's snapshot resolves its targets."""
+class VerbRequest:
+    """A command as given on the command line, before an engine's snapshot resolves its targets.
 
-    action: Action
-    consent: Consent
-    scope: Scope = Scope.ALL
-    targets: tuple[str, ...] = ()
+    matching: instead of targets, all entities whose path has it.
+    yes, confirmed: the operator's consent to a dangerous command, and the confirmation that some need besides.
+    """
+
+    command: Command
     matching: str | None = None
+    yes: str | None = None
     confirmed: bool = False
-    """Whether the command line contains the operator's confirmation."""
+
+    @property
+    def action(self) -> Action:
+        return BY_ID[self.command.action_id]
 
     @property
     def typed(self) -> str:
         """The text that the screen would require."""
         confirmed = self.action.confirms if self.confirmed else ""
-        return f"{self.consent.yes or ''} {confirmed}".strip()
+        return f"{self.yes or ''} {confirmed}".strip()
 
-    def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the targets by this engine's names. Raises ConfigurationError: none of its entities match."""
+    def aimed(self, snapshot: Snapshot) -> Command:
+        """Return the command with this engine's names. Raises ConfigurationError: none of its entities match."""
+        return replace(self.command, targets=self._targets(snapshot))
+
+    def _targets(self, snapshot: Snapshot) -> tuple[str, ...]:
         if self.matching is not None:
             part = self.matching.casefold()
             found = tuple(one.path for one in snapshot.entities if part in one.path.casefold())
@@ -74,15 +83,15 @@ class CommandRequest:
                     f"none of its {len(snapshot.entities)} entities has {self.matching!r} in its path"
                 )
             return found
-        return tuple(_resolve(snapshot, self.scope, target) for target in self.targets)
+        return tuple(_resolve(snapshot, self.command.scope, target) for target in self.command.targets)
 
 
-def _resolve(snapshot: Snapshot, scope: Scope, target: str) -> str:
+def _resolve(snapshot: Snapshot, scope: str, target: str) -> str:
     """Resolve a target; a queue may have its bare index or the screen's form."""
     bare = target.removeprefix("backlog/")
-    if scope is Scope.QUEUE:
+    if scope == Scope.QUEUE:
         return bare
-    if scope is Scope.UNUSED:
+    if scope == Scope.UNUSED:
         return next((one.path for one in snapshot.unused.queues if str(one.index) == bare), target)
     return target
 
@@ -161,61 +170,49 @@ def require_socket(places: EnginePaths) -> Path:
     return socket
 
 
-def order(wish: CommandRequest, engines: EngineSelection) -> int:
+def order(wish: VerbRequest, engines: EngineSelection) -> int:
     """Send the order to each selected engine; return the worst exit status."""
     status = max(asyncio.run(_ask(places, wish)) for places in select_engines(engines))
-    if wish.scope is Scope.ENTITY and status == 0:
+    if wish.command.scope == Scope.ENTITY and status == 0:
         print_lines(["senders elsewhere are not affected; their state is unknown"])
     return status
 
 
-async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
+async def _ask(places: EnginePaths, wish: VerbRequest) -> int:
     """Execute the request at one engine; print the result on standard output, or a failure on standard error."""
     try:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
-        targets = wish.aimed(snapshot)
-        fault = action_row.fault(wish.action, snapshot, wish.scope, targets)
+        command = wish.aimed(snapshot)
+        fault = action_row.fault(wish.action, snapshot, command)
         if fault:
             raise ConfigurationError(fault)
-        if wish.action.dangerous and not _is_named(wish, snapshot, targets):
-            return _preview(wish, snapshot, targets)
-        said = await _fire(socket, wish, targets)
+        needed = action_row.to_fire(wish.action, snapshot, command)
+        if wish.action.dangerous and not action_row.typed_right(wish.typed, needed):
+            return _preview(wish, snapshot, command)
+        said = await _fire(socket, command, wish.typed)
     except (ControlError, ConfigurationError) as error:
         return _refused(places, str(error))
     print_lines([f"{snapshot.engine}: {said}"])
     return 0
 
 
-async def _fire(socket: Path, wish: CommandRequest, targets: tuple[str, ...]) -> str:
+async def _fire(socket: Path, command: Command, typed: str) -> str:
     client = await ControlClient.connect(socket, watches=False)
     try:
-        done = await client.order(
-            wish.action.id,
-            targets=targets,
-            scope=wish.scope,
-            by=user_name(),
-            why=wish.consent.why,
-            typed=wish.typed,
-        )
+        return (await client.order(command, typed=typed)).text
     finally:
         await client.close()
-    return done.text
 
 
-def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    return action_row.typed_right(wish.typed, action_row.to_fire(wish.action, snapshot, wish.scope, targets))
-
-
-def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
+def _preview(wish: VerbRequest, snapshot: Snapshot, command: Command) -> int:
     """Print the preview of the screen's confirmation."""
     from paired_servicebus.ui.commands.action_table import facts, title
 
-    aim = ActionTarget(wish.scope, targets)
-    asked = title(wish.action.id, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
-    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.action.id, snapshot, aim))])
-    needed = action_row.to_type(snapshot, wish.scope, targets)
-    yes = wish.consent.yes
+    asked = title(wish.action.id, wish.action.label.capitalize(), snapshot, command, snapshot.pairing)
+    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.action.id, snapshot, command))])
+    needed = action_row.to_type(snapshot, command)
+    yes = wish.yes
     given = "" if yes is None or action_row.typed_right(yes, needed) else f", not {yes}"
     if wish.action.confirms and not wish.confirmed:
         needed += f" and --{wish.action.confirms.replace(' ', '-')}"
@@ -227,14 +224,14 @@ def _refused(places: EnginePaths, text: str) -> int:
 
 
 def _end(places: EnginePaths) -> int:
-    stop = CommandRequest(action=BY_VERB[down.__name__], consent=Consent(yes=places.name, why="paired down"))
+    stop = Command(action_id=BY_VERB[down.__name__].id, scope=Scope.ALL, by=user_name(), why="paired down")
     if places.is_service:
         return _end_service(places, stop)
     holder = running(places.lock)
     if holder is None:
         return _refused(places, "the engine has ended meanwhile")
     try:
-        asyncio.run(_fire(Path(holder.socket), stop, ()))
+        asyncio.run(_fire(Path(holder.socket), stop, places.name))
     except ControlError as error:
         return _refused(places, str(error))
     if not wait_until_gone(places, DOWN_TIMEOUT):
@@ -245,10 +242,10 @@ def _end(places: EnginePaths) -> int:
     return 0
 
 
-def _end_service(places: EnginePaths, stop: CommandRequest) -> int:
+def _end_service(places: EnginePaths, stop: Command) -> int:
     """Wait for the end of a service's engine by its socket, because its lock is not readable here."""
     try:
-        said = asyncio.run(_fire(places.socket, stop, ()))
+        said = asyncio.run(_fire(places.socket, stop, places.name))
     except ControlError as error:
         return _refused(places, str(error))
     print_lines([f"{places.name}: {said}; its service manager decides about a restart"])

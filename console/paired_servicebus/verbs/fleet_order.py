@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
-from paired_servicebus.core.fleet.fleet_documents import OrderText, order_id
+from paired_servicebus.core.fleet.fleet_documents import OrderText, is_meant, order_id
 from paired_servicebus.core.fleet.orders.order_answers import MAX_LISTED, NO_ANSWER, exit_status
-from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
-from paired_servicebus.core.fleet.orders.order_rules import is_meant
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.core.model.command import Command
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import typed_right
 from paired_servicebus.core.operator.fleet_question import (
     FleetRequest,
+    OrderDraft,
     draft_request,
     fleet_entities,
     fleet_facts,
@@ -42,7 +40,7 @@ from paired_servicebus.engine.control.discovery import wait_for_depths
 from paired_servicebus.engine.fleet.order_signatures import sign
 from paired_servicebus.printing import print_lines, report_error
 from paired_servicebus.settings import seconds_of
-from paired_servicebus.verbs.engine_commands import CommandRequest, require_socket, select_engines
+from paired_servicebus.verbs.engine_commands import VerbRequest, require_socket, select_engines
 from paired_servicebus.verbs.parameters import DEFAULT_KEY, EngineSelection
 
 
@@ -72,7 +70,7 @@ class _Posted:
     """Whether claims flood the board: then nobody is waited for by name."""
 
 
-def order_over_fleet(wish: CommandRequest, reach: FleetReach, engines: EngineSelection) -> int:
+def order_over_fleet(wish: VerbRequest, reach: FleetReach, engines: EngineSelection) -> int:
     """Give an order over the fleet; return the exit status."""
     wait, stands_for = _seconds("--wait", reach.wait), None
     if reach.stands_for is not None:
@@ -88,7 +86,7 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
+async def _order(socket: Path, wish: VerbRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
     client = await ControlClient.connect(socket, watches=False, fleet=True)
     try:
         snapshot = await wait_for_depths(client, fleet=True)
@@ -110,14 +108,16 @@ async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_f
         await client.close()
 
 
-def _asked(snapshot: Snapshot, wish: CommandRequest, reach: FleetReach, stands_for: float | None) -> FleetRequest:
-    is_entity = wish.scope is Scope.ENTITY
-    targets = fleet_entities(snapshot, wish.targets, wish.matching) if is_entity else wish.aimed(snapshot)
-    command = Command(action_id=wish.action.id, scope=wish.scope, targets=targets, by=user_name(), why=wish.consent.why)
+def _asked(snapshot: Snapshot, wish: VerbRequest, reach: FleetReach, stands_for: float | None) -> FleetRequest:
+    command = wish.command
+    if command.scope == Scope.ENTITY:
+        command = replace(command, targets=fleet_entities(snapshot, command.targets, wish.matching))
+    else:
+        command = wish.aimed(snapshot)
     return FleetRequest(command=command, engines=reach.on or None, stands_for=stands_for)
 
 
-def _preview(wish: CommandRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
+def _preview(wish: VerbRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
     """Print whom the order would reach; return the exit status."""
     what = ", ".join(draft.text.targets) or wish.action.whole
     states = {(one.engine, one.boot): one.state for one in known_fleet(snapshot).engines}
@@ -139,7 +139,7 @@ def _preview(wish: CommandRequest, snapshot: Snapshot, asked: FleetRequest, draf
 
 
 async def _post(
-    client: ControlClient, wish: CommandRequest, view: FleetView, text: OrderText, reach: FleetReach
+    client: ControlClient, wish: VerbRequest, view: FleetView, text: OrderText, reach: FleetReach
 ) -> _Posted:
     signed = encode_order_text(text)
     signature = await sign(signed, reach.key.expanduser())

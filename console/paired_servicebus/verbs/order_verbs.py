@@ -14,10 +14,12 @@ from cyclopts import App
 from cyclopts import Parameter as Option
 
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, VERB_GROUPS
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.verbs.engine_commands import CommandRequest, list_unused, order, select_engines
+from paired_servicebus.engine.control.control_client import user_name
+from paired_servicebus.verbs.engine_commands import VerbRequest, list_unused, order, select_engines
 from paired_servicebus.verbs.fleet_order import FleetReach, check_alone, order_over_fleet
 from paired_servicebus.verbs.parameters import Consent, EngineSelection, Why
 
@@ -106,18 +108,17 @@ def _confirmation(action: Action) -> str:
     return action.confirms.replace(" ", "_")
 
 
-def _request(action: Action, names: tuple[str, ...], given: Mapping[str, Any]) -> CommandRequest:
+def _request(action: Action, names: tuple[str, ...], given: Mapping[str, Any]) -> VerbRequest:
     """Return the order that a command line asks for. Raises ConfigurationError: it names two, or nothing."""
     scope, targets = _aim(action, names, given)
     matching = given.get("matching")
     if scope is action.scope is Scope.ENTITY and bool(targets) == (matching is not None):
         raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
-    return CommandRequest(
-        action=action,
-        scope=scope,
-        targets=targets,
+    consent = given["consent"] if action.dangerous else Consent(why=given["why"])
+    return VerbRequest(
+        command=Command(action_id=action.id, scope=scope, targets=targets, by=user_name(), why=consent.why),
         matching=matching,
-        consent=given["consent"] if action.dangerous else Consent(why=given["why"]),
+        yes=consent.yes,
         confirmed=bool(action.confirms) and given[_confirmation(action)],
     )
 

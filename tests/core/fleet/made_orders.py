@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Posted, Signer, Unverified, VerifiedOrder
-from paired_servicebus.core.fleet.orders.order_rules import MAX_STANDING_SECONDS, to_type
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import MAX_STANDING_SECONDS, encode_order_text, to_type
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 T0 = 1_800_000_000.0

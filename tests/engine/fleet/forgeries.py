@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.order_rules import to_type
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text, to_type
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.targets import Scope
 from tests.engine.fleet.pens import Pen, field
@@ -27,6 +26,8 @@ OTHER_TYPES: Final = {
         "ssh-ed25519-cert-v01@openssh.com",
     )
 }
+DEGENERATE: Final = field(b"ssh-ed25519") + field(bytes(32))
+"""A key for which anybody can sign."""
 OPERATORS: Final = "\n".join(
     [
         f"operator-a {PEN.line}",
@@ -36,6 +37,7 @@ OPERATORS: Final = "\n".join(
         f'early valid-after="20990101Z" {EARLY.line}',
         f'late valid-before="20200101Z" {LATE.line}',
         f"untouched {UNTOUCHED.line}",
+        f"degenerate ssh-ed25519 {base64.b64encode(DEGENERATE).decode()}",
         *(f"other {kind} {base64.b64encode(key).decode()}" for kind, key in OTHER_TYPES.items()),
         "",
     ]
@@ -187,6 +189,7 @@ FORGERIES: Final = [
         Forgery(name=f"{kind} in the file", forge=blob(with_key(key)), why=UNKNOWN_KEY)
         for kind, key in OTHER_TYPES.items()
     ),
+    Forgery(name="degenerate key in the file", forge=blob(with_key(DEGENERATE)), why=UNKNOWN_KEY),
     Forgery(name="operator's key on a foreign signature", forge=under_the_operators_key, why=UNFIT),
     # what was signed: a genuine signature of an order that differs in one field
     *(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Signer, Unverified
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.engine.fleet import order_signatures
 from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
 from tests.engine.fleet.pens import Pen

@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from paired_servicebus import ConfigurationError, Fleet, Namespace, pair_namespaces
 from paired_servicebus.core.errors import CommandRefusedError, FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board, board_path
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -127,7 +128,9 @@ async def test_clean_up_leaves_a_queue_that_another_host_uses(hosts: Hosts) -> N
                 break
     path = f"{BACKLOG}/2"
     with pytest.raises(CommandRefusedError, match=f"{path} stays: another engine"):
-        await console.order("clean-up", targets=(path,), by="ada", typed=f"{path} no other host uses it")
+        await console.order(
+            Command(action_id="clean-up", targets=(path,), by="ada"), typed=f"{path} no other host uses it"
+        )
 
 
 async def test_boards_that_cannot_be_created_are_told_and_the_pairing_goes_on(

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.fleet.fleet_documents import Board, Order, OrderRow, OrderText, Outcome, Posted, order_id
+from paired_servicebus.core.fleet.fleet_documents import (
+    Board,
+    CarriedOrder,
+    Order,
+    OrderRow,
+    OrderText,
+    Outcome,
+    Posted,
+    Presence,
+    Report,
+    order_id,
+)
 from paired_servicebus.core.fleet.fleet_events import CarryOut
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.board_codec import read_post, write_post
-from paired_servicebus.engine.fleet.order_signatures import Signers, read_signers, verify
+from paired_servicebus.engine.fleet.fleet_part import VerifiedBoard
+from paired_servicebus.engine.fleet.order_signatures import CurrentSigners, Signers, read_signers, verify
 from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.pairing import tls_context
-from tests.engine.fleet.conftest import POSTED_BY
+from tests.engine.fleet.conftest import POSTED_BY, presence
 from tests.engine.fleet.forgeries import (
     FORGERIES,
     NOT_OVER_FLEET,
@@ -31,6 +45,7 @@ from tests.engine.fleet.forgeries import (
     genuine,
     honest,
 )
+from tests.engine.fleet.test_board_codec import report
 from tests.engine.fleet.test_engines_meet import Hosts, shown
 from tests.engine.fleet.test_orders_over_the_fleet import Pair, answered, draft, hosts, post, state
 
@@ -49,7 +64,7 @@ def write_operators(folder: Path, text: str = OPERATORS) -> Path:
 @pytest.fixture(scope="module")
 def signers(tmp_path_factory: pytest.TempPathFactory) -> Signers:
     found = read_signers(write_operators(tmp_path_factory.mktemp("operators")))
-    assert len(found.skipped) == 5, "an authority and four types of keys"
+    assert len(found.skipped) == 6, "an authority, a degenerate key and four types of keys"
     return found
 
 
@@ -103,6 +118,53 @@ def test_a_genuine_order_acts_once_whoever_posts_it_again_and_when(verb: str, af
     assert (len(acts), rows) == (1, ())
     acts, _ = judged(posted(again, signers, 2, text))
     assert len(acts) == 1
+
+
+def in_presence(order: CarriedOrder) -> Presence:
+    return presence(carried=(order,))
+
+
+def in_report(order: CarriedOrder) -> Report:
+    return replace(report(1), presence=in_presence(order))
+
+
+class OneReading:
+    """A board of reports with one message."""
+
+    def __init__(self, post: Posted) -> None:
+        self.post = post
+
+    async def read(self, board: Board, since: int, most: int) -> tuple[list[Posted], bool]:
+        return [self.post], True
+
+
+async def acts_by_reports(document: Presence | Report, after: float, signers: CurrentSigners) -> list[str]:
+    """Return the orders on which a new engine acts that reads one document, and no order on the other board."""
+    at = T0 + after
+    post = Posted(number=1, enqueued_at=at, ends_at=at + 3600, document=document)
+    board: Any = OneReading(post)
+    posts, is_end = await VerifiedBoard(board, signers).read(Board.REPORTS, 1, 250)
+    book = EngineOrders(engine=ME, verbs=FLEET_VERBS)
+    book.read_reports(posts, at, is_whole=is_end)
+    book.read_orders((), is_whole=True)
+    book.note_kept(book.version, "")
+    return [one.order.id for one in book.step(T0 + 62) if isinstance(one, CarryOut)]
+
+
+@pytest.mark.parametrize("kind", [in_presence, in_report], ids=["presence", "report"])
+async def test_no_forgery_that_a_presence_or_a_report_carries_acts_and_a_genuine_order_does(
+    kind: Callable[[CarriedOrder], Presence | Report], short: Path
+) -> None:
+    """ "Presences and reports carry the signed bytes …; the engine verifies them itself." """
+    signers = CurrentSigners(write_operators(short), warn=lambda *_: None)
+    await signers.load()
+    for forgery in (*FORGERIES, None):
+        for verb in OVER_FLEET:
+            text = genuine(verb, T0)
+            forged = honest(text) if forgery is None else forgery.forge(text)
+            carried = CarriedOrder(signed=forged.signed.decode(), signature=forged.signature)
+            acts = await acts_by_reports(kind(carried), forged.after, signers)
+            assert acts == ([order_id(forged.signed)] if forgery is None else []), (forgery and forgery.name, verb)
 
 
 @pytest.mark.parametrize("verb", NOT_OVER_FLEET)

@@ -18,12 +18,12 @@ from paired_servicebus import Fleet
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet import pace
 from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path, order_id
-from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_question import OrderDraft, draft_order
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet import fleet_driver
 from paired_servicebus.engine.instance.engine_paths import engine_paths
@@ -212,7 +212,7 @@ async def test_a_local_release_differs_and_the_audit_has_the_signer(pair: Pair) 
     forced = await event(console, lambda one: getattr(one, "by", "").startswith("operator-a"))
     assert re.fullmatch(r"operator-a \(SHA256:[^)]+\)", forced.by)
     await answered(console, force, lambda one: one.done == ("web-2",))
-    await console.order("release", targets=("payments",), by="ada", typed="payments")
+    await console.order(Command(action_id="release", targets=("payments",), by="ada"), typed="payments")
     await shown(console, lambda fleet: fleet.engines[0].differs)
     assert state(pay) is not State.FORCED
 

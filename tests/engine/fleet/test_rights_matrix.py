@@ -11,15 +11,16 @@ from typing import Final
 import pytest
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.fleet_documents import Board, Order, Watch
+from paired_servicebus.core.fleet.fleet_documents import Board, Goodbye, Order, Watch
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
 
-from .conftest import ORDERS, REPORTS, World, new_id, presence
+from .conftest import AUTHOR, ORDERS, REPORTS, World, new_id, presence
 from .forgeries import PEN, genuine
+from .test_board_codec import report
 
 PATHS: Final = {Board.ORDERS: ORDERS, Board.REPORTS: REPORTS}
 
@@ -63,6 +64,11 @@ VERBS: Final[dict[str, tuple[Board, str, Right, Act]]] = {
     ),
     "post an order": (Board.ORDERS, "writing", Right.SEND, lambda board: board.write(order(), 60.0)),
     "post a presence": (Board.REPORTS, "writing", Right.SEND, lambda board: board.write(presence(), 60.0)),
+    "post a report": (Board.REPORTS, "writing", Right.SEND, lambda board: board.write(report(1), 60.0)),
+    "post a goodbye": (
+        Board.REPORTS, "writing", Right.SEND,
+        lambda board: board.write(Goodbye(id=new_id(), author=AUTHOR, reason="it ends"), 60.0),
+    ),
     "clean orders": (
         Board.ORDERS, "cleaning", Right.LISTEN, lambda board: board.clean(Clean(board=Board.ORDERS, before=1.0))
     ),

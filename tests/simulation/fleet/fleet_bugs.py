@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
-from paired_servicebus.core.fleet import pace
+from paired_servicebus.core.fleet import fleet_documents, pace
 from paired_servicebus.core.fleet.board.board_reader import BoardReader, CountingPosts, LookResult
 from paired_servicebus.core.fleet.fleet_documents import (
     Order,
@@ -24,11 +24,10 @@ from paired_servicebus.core.fleet.fleet_documents import (
     VerifiedOrder,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
-from paired_servicebus.core.fleet.orders import order_answers, order_draft, order_rules, register
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
+from paired_servicebus.core.fleet.orders import engine_orders, order_answers, order_rules
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, Register, SeenOrder
 from paired_servicebus.core.fleet.orders.order_rules import Rule
-from paired_servicebus.core.fleet.orders.register import Register, SeenOrder
-from paired_servicebus.core.fleet.orders.standing import Kept
+from paired_servicebus.core.operator import fleet_question
 from tests.simulation.planted_bugs.bug import Patch
 
 WITHIN: Final = 200
@@ -63,8 +62,11 @@ shipped_read_orders: Final = EngineOrders.read_orders
 shipped_view: Final = order_answers._view
 shipped_answers: Final = EngineOrders._answers
 shipped_bounded: Final = pace._bounded
-shipped_issue: Final = order_draft._issue
+shipped_issue: Final = fleet_question._issue
 shipped_see: Final = EngineOrders.see
+
+
+shipped_board_unread: Final = EngineOrders.board_unread
 
 
 def _without(rule: Rule) -> tuple[Any, ...]:
@@ -153,6 +155,30 @@ def never_finds_another_queue(self: BoardReader, event: BoardRead, asked_at: flo
     return LookResult()
 
 
+def local_operators_are_overtaken(self: EngineOrders, subject: Subject, one: SeenOrder, at: float) -> str:
+    del self, subject
+    return "its time is over" if one.text.until <= at else "" if one.counts else "no right"
+
+
+def reset_forgets(self: EngineOrders) -> None:
+    shipped_board_unread(self)
+    self._register = Register(self._verbs)
+
+
+def keeps_the_right(self: Register, verdicts: Any) -> bool:
+    del self, verdicts
+    return False
+
+
+def takes_up_all(kept: Kept, *, engine: str, verbs: Any, at: float) -> tuple[StandingFleetOrder, ...]:
+    del engine, verbs
+    return tuple(one for one in kept.applied if one.until > at)
+
+
+def takes_up_what_is_over(kept: Kept, **_: Any) -> tuple[StandingFleetOrder, ...]:
+    return kept.applied
+
+
 def silent_is_done(*given: Any) -> Any:
     found = shipped_view(*given)
     return replace(found, done=(*found.done, *(name for name, _ in found.silent)), silent=())
@@ -198,13 +224,13 @@ FLEET_BUGS: Final = (
     _bug("a key signs after its end", order_rules, "RULES", _without(Rule.KEY)),
     _bug("an order from the future counts", order_rules, "RULES", _without(Rule.FUTURE)),
     _bug("an order stands for as long as it says", order_rules, "_wrong_end", lambda *_: ""),
-    _bug("an order is for every engine", order_rules, "is_meant", lambda *_: True),
+    _bug("an order is for every engine", fleet_documents, "is_meant", lambda *_: True),
     _bug("the oldest order wins", SeenOrder, "age_key", _age(lambda one: -one.text.issued_at)),
     _bug("the order that was read last wins", SeenOrder, "age_key", _age(lambda one: one.first_at)),
-    _bug("an order to one engine replaces those to all", register, "_uncovered", lambda seen: tuple(seen)[:1]),
+    _bug("an order to one engine replaces those to all", engine_orders, "_uncovered", lambda seen: tuple(seen)[:1]),
     _bug("a release replaces nothing", Register, "newest", no_release_is_newest),
     _bug("a release is not kept in memory", EngineOrders, "see", takes_no_release_in),
-    _bug("what can still be replaced is forgotten", register, "ORDER_SECONDS", 60.0),
+    _bug("what can still be replaced is forgotten", engine_orders, "ORDER_SECONDS", 60.0),
     _bug("what was seen is not kept", EngineOrders, "kept", _keeps(seen=())),
     _bug("releases are not kept", EngineOrders, "kept", property(keeps_no_release)),
     _bug("what is in force is not kept", EngineOrders, "kept", _keeps(applied=())),
@@ -220,6 +246,13 @@ FLEET_BUGS: Final = (
     _bug("an order ends late", EngineOrders, "_standing", ends_late),
     _bug("a refused order counts as held", EngineOrders, "note_outcome", refused_holds),
     _bug("what is done is not noted", EngineOrders, "_hold", holds_nothing),
+    _bug("every boot is informed", EngineOrders, "kept", _keeps(is_informed=True)),
+    _bug("presences carry no order", Register, "carried", lambda _: ()),
+    _bug("an older order overtakes a local one", EngineOrders, "_why_not", local_operators_are_overtaken),
+    _bug("a board that is made anew is a new fleet", EngineOrders, "board_unread", reset_forgets),
+    _bug("a signer keeps the right that he lost", Register, "judge_again", keeps_the_right),
+    _bug("a boot takes up what was replaced", engine_orders, "to_take_up", takes_up_all),
+    _bug("a boot takes up what is over", engine_orders, "to_take_up", takes_up_what_is_over),
     _bug("a board that was created again is not found", BoardReader, "_checked", never_finds_another_queue),
     _bug("a silent engine has done it", order_answers, "_view", silent_is_done),
     _bug("a silent engine is left out", order_answers, "_view", silent_is_left_out),
@@ -227,5 +260,5 @@ FLEET_BUGS: Final = (
     _bug("no order is answered", EngineOrders, "_answers", answers_nothing),
     _bug("a cleaning deletes what counts", CountingPosts, "oldest", all_is_old),
     _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds, rare=6),
-    _bug("an order is issued before those that it shall replace", order_draft, "_issue", issued_in_the_past),
+    _bug("an order is issued before those that it shall replace", fleet_question, "_issue", issued_in_the_past),
 )

@@ -16,7 +16,7 @@ from collections import Counter
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.fleet_documents import Board, OrderRow, Outcome, Subject
+from paired_servicebus.core.fleet.fleet_documents import Board, OrderRow, Outcome, Presence, Report, Subject
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from tests.simulation.fleet.fleet_run import Act, FleetRun
@@ -66,10 +66,12 @@ class FleetChecker:
     def decided(self, engine: SimFleetEngine, effect: Act) -> None:
         """Check an effect of the orders at its decision."""
         if isinstance(effect, CarryOut):
-            self.world.log(f"{engine.boot} decides on {effect.order.id[:8]} {effect.order.text.verb} {effect.targets}")
+            command = effect.command
+            self.world.log(f"{engine.boot} decides on {effect.order.id[:8]} {command.action_id} {command.targets}")
             one = true_order(effect.order)
             for subject in subjects(one.text):
-                if not effect.targets or subject[2] in {target.casefold() for target in effect.targets}:
+                targets = {target.casefold() for target in command.targets}
+                if not targets or subject[2] in targets:
                     self._check_decision(engine, one, subject)
             return
         order = effect.order
@@ -124,6 +126,17 @@ class FleetChecker:
                 is_known = engine.truth.is_valid(order) and is_for(order.text, engine.name)
                 if is_newer and is_known and subject in subjects(order.text):
                     self.fail("a new engine obeys nothing revoked", f"{name}: {order.order_id[:8]} is carried")
+            known = self._known_to(post)
+            if subject in known and known[subject].age > one.age and engine.truth.is_valid(known[subject]):
+                author = f"{known[subject].order_id[:8]} was known to the author of a presence"
+                self.fail("a new engine obeys nothing revoked", f"{name}: {author}")
+
+    def _known_to(self, post: SimPost) -> dict[Subject, TrueOrder]:
+        """Return the newest orders for all engines that the author of a presence or report knew, as the truth is."""
+        document = post.base.document
+        document_id = document.id if isinstance(document, Presence | Report) else ""
+        found = next((one.posted_with[document_id] for one in self.engines if document_id in one.posted_with), {})
+        return {subject: one for subject, one in found.items() if one.text.engines is None}
 
     # -- acts ---------------------------------------------------------------------------------------------------------
 
@@ -202,6 +215,9 @@ class FleetChecker:
         if engine.is_new:  # a new pod knows of no local operator
             self._local_at = {key: at for key, at in self._local_at.items() if key[0] != engine.name}
         for subject, held in engine.guard.held.items():
+            text = self.world.texts.get(held.owner)
+            if text is not None and text.until + engine.tolerance < self.world.clock.now:
+                self.fail("an end is kept", f"{engine.boot} starts with {subject} by {held.owner[:8]}, which is over")
             best = engine.truth.best.get(subject)
             is_refused = best is not None and (engine.name, subject, best[1]) in self._refused
             if held.owner != LOCAL and best is not None and best[1] != held.owner and not is_refused:
@@ -235,7 +251,12 @@ class FleetChecker:
                 self.fail("what stands is in force", text, engine.boot, subject, one.order_id)
         for subject, held in engine.guard.held.items():
             known = newest.get(subject)
-            if held.owner == LOCAL or known is None or known.order_id == held.owner:
+            if held.owner == LOCAL or known is None:
+                continue
+            if known.order_id == held.owner:
+                if not engine.truth.is_valid(known):
+                    text = f"{engine.boot}: {subject} holds by {held.owner[:8]}, whose signer has no right"
+                    self.fail("a signer without a right holds nothing", text, engine.boot, subject)
                 continue
             if (engine.name, subject, known.order_id) not in self._refused and known.text.issued_at + 180.0 < now:
                 text = f"{engine.boot}: {subject} holds by {held.owner[:8]}, but {known.order_id[:8]} is newer"
@@ -269,7 +290,7 @@ class FleetChecker:
         """Check what a console shows."""
         for order in view.orders:
             text = self.world.texts.get(order.id)
-            if text is None and order.by and order.until is not None:
+            if text is None and order.by and order.id not in self.world.dated_back:
                 self.fail("a void order changes nothing", f"{console.boot} shows {order.id[:8]} as an order", order.id)
             elif text is not None:
                 self._check_sum(console, view, order)

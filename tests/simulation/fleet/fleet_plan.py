@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 PRIMARY: Final = "shop-ne"
 SECONDARY: Final = "shop-we"
@@ -173,6 +173,8 @@ class FleetPlan(NamedTuple):
     expect: int | None
     last_orders: tuple[PlannedOrder, ...]
     heals_at: float
+    deaths: tuple[tuple[float, int], ...] = ()
+    """Times from which an engine is killed at its next act, after the decision and before the act."""
 
     @property
     def healed_at(self) -> float:
@@ -192,6 +194,8 @@ MISCHIEF: Final = (
 )  # fmt: skip
 DATED_BACK: Final = 0.2
 """The share of runs in which an ended key signs: drawn last, so that it changes no other part of a plan."""
+SCENE_SHARE: Final = 0.4
+"""The share of runs with a scene, which is drawn last too."""
 VERBS: Final[tuple[tuple[str, str], ...]] = (
     ("force", "entity"), ("force", "entity"), ("pin", "entity"), ("release", "entity"), ("release", "entity"),
     ("pause-syphon", "all"), ("pause-syphon", "queue"), ("resume-syphon", "all"), ("resume-syphon", "queue"),
@@ -234,10 +238,10 @@ def draw_fleet_plan(random: Random) -> FleetPlan:
         last_orders=_last_orders(random, count),
         heals_at=heals_at,
     )
-    if random.random() > DATED_BACK:
-        return plan
-    dated_back = Mischief(random.uniform(10.0, heals_at), "dated back", random.randrange(10**6))
-    return plan._replace(mischief=(*plan.mischief, dated_back))
+    if random.random() < DATED_BACK:
+        dated_back = Mischief(random.uniform(10.0, heals_at), "dated back", random.randrange(10**6))
+        plan = plan._replace(mischief=(*plan.mischief, dated_back))
+    return random.choice(SCENES)(plan, random) if not calm and random.random() < SCENE_SHARE else plan
 
 
 def _engine(random: Random, place: int) -> PlannedEngine:
@@ -316,7 +320,7 @@ def _disk_failure(random: Random, count: int, heals_at: float) -> DiskFailure:
 def _signers_changes(random: Random, count: int, heals_at: float) -> tuple[SignersChange, ...]:
     """Draw a file that loses the key of the second console, and sometimes has it again."""
     at, engine = random.uniform(30.0, heals_at), random.randrange(count)
-    back = SignersChange(min(at + random.uniform(5.0, 120.0), heals_at), engine, True)
+    back = SignersChange(min(at + random.uniform(5.0, 240.0), heals_at), engine, True)
     return (SignersChange(at, engine, False), back)
 
 
@@ -333,3 +337,87 @@ def _mischief(random: Random, heals_at: float) -> Mischief:
 def _change(random: Random, count: int, heals_at: float) -> StateChange:
     path = random.choice(ENTITIES)
     return StateChange(random.uniform(0.0, heals_at), random.randrange(count), path, random.random() < 0.6)
+
+
+# Scenes: courses of several steps that single draws hardly ever meet.
+
+
+def _engine_without_console(plan: FleetPlan, random: Random) -> int | None:
+    """Draw an engine of this version with a right clock, at which no console is; None: there is none."""
+    able = [
+        place
+        for place, one in enumerate(plan.engines)
+        if one.kind is EngineKind.CURRENT and abs(one.skew) <= 5 and not one.drift and place not in plan.consoles
+    ]
+    return random.choice(able) if able else None
+
+
+def _order_and_later(random: Random, verb: str, after: float) -> tuple[PlannedOrder, PlannedOrder]:
+    """Draw a force for all engines, and a later order about the same entity."""
+    force = PlannedOrder(random.uniform(20.0, 60.0), 0, "force", "entity", (random.choice(ENTITIES),), None, 1200.0)
+    return force, force._replace(at=force.at + after, verb=verb, stands_for=1200.0 if verb in STANDING else None)
+
+
+def _scene(plan: FleetPlan, ends: float, **more: tuple[object, ...]) -> FleetPlan:
+    """Return the plan with more of some parts, which end by a time."""
+    added: dict[str, Any] = {name: (*getattr(plan, name), *values) for name, values in more.items()}
+    orders = tuple(sorted(added.pop("orders", plan.orders), key=lambda one: one.at))
+    return plan._replace(orders=orders, heals_at=max(plan.heals_at, ends), **added)
+
+
+def _taken_release(plan: FleetPlan, random: Random) -> FleetPlan:
+    """A release is taken from the board, and the order before it posted again, just before a new pod begins."""
+    engine = _engine_without_console(plan, random)
+    force, release = _order_and_later(random, "release", 60.0)
+    begins = force.at + 270.0
+    if engine is None:
+        return plan
+    crash = EngineCrash(force.at + 90.0, begins, engine, clean=False, loses_disk=True)
+    resurrect = Mischief(begins - 0.1, "resurrect", random.randrange(10**6))
+    return _scene(plan, begins + 20.0, orders=(force, release), crashes=(crash,), mischief=(resurrect,))
+
+
+def _board_made_anew(plan: FleetPlan, random: Random) -> FleetPlan:
+    """The board of orders is deleted with a release on it, and only the order before it is posted again."""
+    force, release = _order_and_later(random, "release", 60.0)
+    at = force.at + 150.0
+    poster = EngineCrash(at - 20.0, at - 10.0, plan.consoles[0], clean=True, loses_disk=False)
+    copies = tuple(Mischief(at + wait, "resurrect", random.randrange(10**6)) for wait in (5.0, 30.0))
+    return _scene(
+        plan, at + 60.0, orders=(force, release), remakes=((at, "orders"),), crashes=(poster,), mischief=copies
+    )
+
+
+def _older_and_local(plan: FleetPlan, random: Random) -> FleetPlan:
+    """An engine is cut off from an order, and a local operator acts there before it reads it."""
+    engine = _engine_without_console(plan, random)
+    if engine is None:
+        return plan
+    pin = _order_and_later(random, "pin", 0.0)[1]
+    fault = FleetFault(pin.at - 5.0, pin.at + 200.0, (engine,), FleetCondition.UNREACHABLE, 1.0)
+    local = LocalAct(pin.at + 120.0, engine, "force", pin.targets[0])
+    return _scene(plan, pin.at + 220.0, orders=(pin,), faults=(fault,), local_acts=(local,))
+
+
+def _killed_at_its_start(plan: FleetPlan, random: Random) -> FleetPlan:
+    """A new pod is killed while it cannot read the reports yet."""
+    engine = _engine_without_console(plan, random)
+    if engine is None:
+        return plan
+    force = _order_and_later(random, "release", 0.0)[0]
+    begins = force.at + 100.0
+    first = EngineCrash(begins - 30.0, begins, engine, clean=False, loses_disk=True)
+    second = EngineCrash(begins + 2.8, begins + 3.2, engine, clean=False, loses_disk=False)
+    return _scene(plan, begins + 30.0, orders=(force,), crashes=(first, second), remakes=((begins - 0.2, "reports"),))
+
+
+def _death_before_an_act(plan: FleetPlan, random: Random) -> FleetPlan:
+    """An engine is killed between the decision about a newer order and its act."""
+    engine = _engine_without_console(plan, random)
+    if engine is None:
+        return plan
+    force, pin = _order_and_later(random, "pin", 80.0)
+    return _scene(plan, pin.at + 60.0, orders=(force, pin), deaths=((pin.at, engine),))
+
+
+SCENES: Final = (_taken_release, _board_made_anew, _older_and_local, _killed_at_its_start, _death_before_an_act)

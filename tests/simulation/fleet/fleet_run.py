@@ -88,6 +88,8 @@ class FleetRun:
         self.clock_margin = 3.0 + (STALE_SECONDS if self.has_stale else 0.0)
         self.forged: set[tuple[str, str]] = set()
         """Order ids and names for which the enemy posted an answer."""
+        self.dated_back: set[str] = set()
+        """Ids of orders that an ended key signed: a new engine shows them as orders without a right."""
         self.deluges = 0
         self.has_claims = False
         """Whether the enemy invented engines."""

@@ -55,6 +55,7 @@ def _run_one(seed: int, *, json_line: bool) -> int:
 def _object(totals: FleetTotals, caught: int) -> dict[str, Any]:
     return {
         "seeds": totals.seeds,
+        "seeds_per_s": round(totals.seeds / totals.seconds, 1) if totals.seconds else 0,
         "events": totals.events,
         "events_per_s": round(totals.events / totals.seconds) if totals.seconds else 0,
         "engines": totals.engines,
@@ -71,7 +72,8 @@ def _object(totals: FleetTotals, caught: int) -> dict[str, Any]:
 def _sentences(totals: FleetTotals, caught: int) -> str:
     found = _object(totals, caught)
     lines = [
-        f"{totals.seeds:,} seeds, {totals.events:,} events, {found['events_per_s']:,} a second of processor time",
+        f"{totals.seeds:,} seeds, {totals.events:,} events",
+        f"a second of processor time has {found['seeds_per_s']} seeds with {found['events_per_s']:,} events",
         f"{totals.engines:,} engines, at most {totals.most_engines} together; {totals.orders:,} orders, "
         f"{totals.acts:,} acts, {totals.answers:,} answers; rules broken by {len(totals.failing)} seeds",
         f"planted bugs caught within {WITHIN} seeds: {caught} of {len(FLEET_BUGS)}",

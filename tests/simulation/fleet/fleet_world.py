@@ -115,6 +115,8 @@ class FleetWorld(FleetRun):
             self._at(signers.at, partial(self.engines[signers.engine].change_signers, is_whole=signers.is_whole))
         for at, index in plan.clock_sets:
             self._at(at, self._set_clock, self.engines[index])
+        for at, index in plan.deaths:
+            self._at(at, self.engines[index].die_at_next_act)
         for at, board in plan.remakes:
             self._at(at, self._remake, Board(board))
 

@@ -126,6 +126,10 @@ class OrderTruth:
                     found[subject] = one
         return found
 
+    def newest_read(self) -> dict[Subject, TrueOrder]:
+        """Return the newest orders without those that only a console of this engine handed to it."""
+        return {key: one for key, one in self.newest().items() if self.known_at.get(one.order_id, 0.0) < inf}
+
     def in_force(self, now: float) -> dict[Subject, TrueOrder]:
         """Return what stands and was neither released nor refused here."""
         return {

@@ -23,7 +23,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     VerifiedOrder,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import decode_order_text, encode_order_text
 from tests.simulation.fleet.fleet_plan import ENDED_AT, ENDED_KEY, FleetCondition, FleetFault
 
 STALE_SECONDS: Final = 20.0

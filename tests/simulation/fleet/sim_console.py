@@ -6,9 +6,9 @@ from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import Order
-from paired_servicebus.core.fleet.orders.order_draft import draft_order
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_question import draft_order
 from tests.simulation.fleet.fleet_invariants import FleetChecker
 from tests.simulation.fleet.fleet_plan import KEYS, PRIMARY, SECONDARY, PlannedOrder
 from tests.simulation.fleet.fleet_run import FleetRun

@@ -8,7 +8,7 @@ carried            a presence with forged orders     goodbye           ends an e
 row, presence      answers for engines, invents some
 watch, flood       makes engines work                deluge            floods a board beyond reading
 take, take newest  receives orders                   take presence     receives presences
-take all           receives every order
+take all           receives every order              resurrect         posts again what was replaced
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Watch,
 )
-from paired_servicebus.core.fleet.orders.order_rules import to_type
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text, to_type
 from paired_servicebus.core.model.fleet_view import Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_plan import (
@@ -126,7 +125,9 @@ class SimEnemy:
 
     def _dated_back(self, random: Random) -> None:
         """Post an order that an ended key signs now, with a time of issue before its end."""
-        self._order(sign(self._text(random, issued_at=ENDED_AT - 1.0), ENDED_KEY))
+        order = sign(self._text(random, issued_at=ENDED_AT - 1.0), ENDED_KEY)
+        self.world.dated_back.add(order.id)
+        self._order(order)
 
     def _newer(self, random: Random) -> None:
         del random
@@ -156,6 +157,14 @@ class SimEnemy:
         board = self.world.boards[Board.ORDERS]
         for post in [post for post in board.posts if post.order is not None]:
             board.take(post)
+
+    def _resurrect(self, random: Random) -> None:
+        """Receive every order, and post those again that newer ones replaced."""
+        self._take_all(random)
+        newest = {one.text.targets: one for one in self.world.genuine}
+        for order in self.world.genuine:
+            if newest[order.text.targets] is not order:
+                self._order(order)
 
     def _take_presence(self, random: Random) -> None:
         board = self.world.boards[Board.REPORTS]

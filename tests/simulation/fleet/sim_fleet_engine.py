@@ -49,10 +49,8 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, to_take_up
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
-from paired_servicebus.core.fleet.orders.standing import Kept
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, to_take_up
+from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine, decode_order_text
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (
@@ -102,6 +100,11 @@ class SimFleetEngine:
         self.signers_at = 0.0
         """When its file of operators changed."""
         self.flood_messages = 0
+        self.is_informed = False
+        """Whether a boot with this disk has stored that it reached the end of both boards."""
+        self.posted_with: dict[str, dict[Subject, TrueOrder]] = {}
+        """The newest orders that it knew when it wrote a presence or a report, by the document's id."""
+        self._is_doomed = False
         self.reads = self.writes = self.pages = self.read_generation = 0
         self.unwell_seconds = self.watching_seconds = self._watched_at = 0.0
         self.has_joined = False
@@ -129,8 +132,8 @@ class SimFleetEngine:
         self.boots += 1
         self.is_alive, self.has_joined = True, False
         self.began_at = world.clock.now
-        self.truth.begin(self._on_disk(self.disk), is_new=not self.disk.is_informed)
-        self.is_new = not self.disk.is_informed
+        self.is_new = not self.is_informed
+        self.truth.begin(self._on_disk(self.disk), is_new=self.is_new)
         self.guard = SimGuard(
             self.name, self.boot, syphon=self.planned.syphon, queues=self.planned.queues, began=self.own_time()
         )
@@ -197,7 +200,7 @@ class SimFleetEngine:
 
     def lose_disk(self) -> None:
         """Make the next boot one of a new pod."""
-        self.disk, self.local_disk = Kept(), {}
+        self.disk, self.local_disk, self.is_informed = Kept(), {}, False
 
     def _join(self) -> None:
         self.has_joined = True
@@ -217,6 +220,14 @@ class SimFleetEngine:
         if self.is_alive and self.has_joined:
             (self.guard.failed_over.add if fails else self.guard.failed_over.discard)(path)
             self.note_state()
+
+    def die_at_next_act(self) -> None:
+        """Let it be killed between its next decision and the act."""
+        self._is_doomed = True
+
+    def _start_again(self) -> None:
+        if not self.is_alive:
+            self.start()
 
     def crash(self) -> None:
         """Kill the engine."""
@@ -264,6 +275,7 @@ class SimFleetEngine:
 
     def _keep(self, kept: Kept) -> None:
         self.disk = kept
+        self.is_informed |= bool(self.truth.orders_end_at and self.truth.reports_end_at)
         self.truth.store(self._on_disk(kept))
 
     def _schedule_tick(self) -> None:
@@ -299,6 +311,8 @@ class SimFleetEngine:
             case ReadBoard():
                 self._read(effect)
             case Write():
+                if isinstance(effect.document, Presence | Report):
+                    self.posted_with[effect.document.id] = self.truth.newest_read()
                 self._unsent.append(effect)
                 self._send()
             case Clean():
@@ -435,6 +449,11 @@ class SimFleetEngine:
         if self.is_acting or not self._acts:
             return
         world = self.world
+        if self._is_doomed and isinstance(self._acts[0][0], CarryOut):
+            self._is_doomed = False
+            self.crash()
+            world.clock.at(world.clock.now + 10.0, self._start_again)
+            return
         self.is_acting = True
         seconds = world.random.choice((0.0, 0.01, 0.05, world.random.uniform(0.0, 3.0)))
         world.later(seconds, self, self._act, *self._acts.popleft())

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 from paired_servicebus.core.fleet.fleet_documents import Outcome, StandingFleetOrder, Subject
 from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
 from paired_servicebus.core.operator import action_row
-from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.action_row import Action, each_target
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
 from tests.simulation.fleet.fleet_plan import ENTITIES, PRIMARY, SECONDARY
@@ -85,43 +86,34 @@ class SimGuard:
     def carry_out(self, effect: CarryOut | Undo, at: float, *, fails: bool) -> Done:
         """Carry an effect out, or refuse it. fails: what it does fails."""
         if isinstance(effect, Undo):
-            order = effect.order
-            action, targets = BY_ID[BY_ID[order.verb].undo], (order.target,) if order.target else ()
-            return self._act(action, Scope(order.scope), targets, "", at, fails=False)
-        text, order_id = effect.order.text, effect.order.id
-        action = BY_ID[text.verb]
-        changes = action_row.changes_something(action, self.snapshot(at), Scope(text.scope), effect.targets)
+            held = effect.order.command
+            undo = BY_ID[BY_ID[held.action_id].undo]
+            return self._act(undo, replace(held, action_id=undo.id), "", at, fails=False)
+        command, order_id = effect.command, effect.order.id
+        action = BY_ID[command.action_id]
+        changes = action_row.changes_something(action, self.snapshot(at), command)
         refusal = action_row.read_only(action) if _READ_ONLY in self.held and changes else ""
         if refusal:
-            return self._refused(action, Scope(text.scope), effect.targets, order_id, refusal, at)
-        return self._act(action, Scope(text.scope), effect.targets, order_id, at, fails=fails)
+            return self._refused(action, command, order_id, refusal, at)
+        return self._act(action, command, order_id, at, fails=fails)
 
     def take_up(self, order: StandingFleetOrder) -> None:
         """Apply what held in the boot before."""
-        self._apply(BY_ID[order.verb], order.subject, order.order_id)
+        self._apply(BY_ID[order.command.action_id], order.subject, order.order_id)
 
-    def _act(
-        self,
-        action: Action,
-        scope: Scope,
-        targets: tuple[str, ...],
-        owner: str,
-        at: float,
-        *,
-        fails: bool,
-    ) -> Done:
+    def _act(self, action: Action, command: Command, owner: str, at: float, *, fails: bool) -> Done:
         snapshot = self.snapshot(at)
-        fault = action_row.fault(action, snapshot, scope, targets)
-        if fault and not (action.revokes and scope is Scope.ENTITY):
-            return self._refused(action, scope, targets, owner, fault, at)
-        reasons = {one: fault or self._why_not(action, snapshot, scope, one) for one in targets or ("",)}
+        fault = action_row.fault(action, snapshot, command)
+        if fault and not (action.revokes and command.scope == Scope.ENTITY):
+            return self._refused(action, command, owner, fault, at)
+        reasons = {one.target: fault or self._why_not(action, snapshot, one) for one in each_target(command)}
         failed = tuple(one for one, why in reasons.items() if fails and not why and not action.revokes)
-        changed = tuple(_subject(action, scope, one) for one in reasons if one not in failed)
+        changed = tuple(_subject(action, command.scope, one) for one in reasons if one not in failed)
         for subject in changed:
             self._apply(action, subject, owner)
         outcome = Outcome.FAILED if failed else Outcome.DONE
         ended = OrderEnded(at=at, order_id=owner, outcome=outcome, text=outcome.value, not_held=failed)
-        return Done(ended, changed, tuple(_subject(action, scope, one) for one in failed))
+        return Done(ended, changed, tuple(_subject(action, command.scope, one) for one in failed))
 
     def _apply(self, action: Action, subject: Subject, owner: str) -> None:
         if action.revokes:
@@ -130,30 +122,29 @@ class SimGuard:
         elif self._has_syphon or not action.needs_syphon:
             self.held[subject] = Held(action.id, owner)
 
-    def _why_not(self, action: Action, snapshot: Snapshot, scope: Scope, target: str) -> str:
+    def _why_not(self, action: Action, snapshot: Snapshot, command: Command) -> str:
         if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF and action.stands_for:
             return "this engine runs no syphon"
-        return action_row.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
+        return action_row.why_not(action, snapshot, command)
 
-    def _refused(
-        self, action: Action, scope: Scope, targets: tuple[str, ...], owner: str, text: str, at: float
-    ) -> Done:
-        named = targets or ("",)
+    def _refused(self, action: Action, command: Command, owner: str, text: str, at: float) -> Done:
+        named = command.targets or ("",)
         ended = OrderEnded(at=at, order_id=owner, outcome=Outcome.REFUSED, text=text, not_held=named)
-        return Done(ended, (), tuple(_subject(action, scope, one) for one in named))
+        return Done(ended, (), tuple(_subject(action, command.scope, one) for one in named))
 
     # -- local orders -----------------------------------------------------------------------------------------------
 
     def act_locally(self, verb: str, target: str, at: float) -> Subject | None:
         """Carry a local operator's order out; None: it was refused."""
-        action, targets = BY_ID[verb], (target,) if target else ()
+        action = BY_ID[verb]
+        command = Command(action_id=verb, scope=action.scope, targets=(target,) if target else ())
         refusal = action_row.read_only(action) if _READ_ONLY in self.held else ""
-        if refusal or action_row.why_not(action, self.snapshot(at), action.scope, targets):
+        if refusal or action_row.why_not(action, self.snapshot(at), command):
             return None
         subject = _subject(action, action.scope, target)
         self._apply(action, subject, LOCAL)
         return subject
 
 
-def _subject(action: Action, scope: Scope, target: str) -> Subject:
+def _subject(action: Action, scope: str, target: str) -> Subject:
     return (action.stands_for or action.id, str(scope), target.casefold())

@@ -42,7 +42,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Watch,
     board_path,
 )
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetStatus
 from paired_servicebus.engine.fleet.board_codec import read_post
 from paired_servicebus.engine.fleet.fleet_driver import set_up_boards

@@ -13,6 +13,7 @@ from hashlib import sha256
 from math import inf
 from typing import Final
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -42,6 +43,11 @@ MAX_NOT_WELL: Final = 10
 
 Subject = tuple[str, str, str]
 """What an order is about: its action's subject, its scope, and the target without case."""
+
+
+def is_meant(engines: tuple[str, ...] | None, name: str) -> bool:
+    """Return whether an engine is among the names, without case. None: all are meant."""
+    return engines is None or name.casefold() in {one.casefold() for one in engines}
 
 
 class Board(StrEnum):
@@ -230,25 +236,18 @@ Document = Presence | Goodbye | Report | Watch | Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingFleetOrder:
-    """One subject of an order in force. since: when it was read first."""
+    """One subject of an order in force, with the command for it. since: when it was read first."""
 
     subject: Subject
     order_id: str
-    verb: str
+    command: Command
     label: str
-    target: str
-    by: str
-    why: str
     since: float
     until: float
 
-    @property
-    def scope(self) -> str:
-        return self.subject[1]
-
     def __str__(self) -> str:
-        target = f" {repeated(self.target)}" if self.target else ""
-        return f"{self.label}{target}, ordered by {repeated(self.by)} until {written(self.until, '%H:%M')}"
+        target = f" {repeated(self.command.target)}" if self.command.target else ""
+        return f"{self.label}{target}, ordered by {repeated(self.command.by)} until {written(self.until, '%H:%M')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Subject,
     VerifiedOrder,
 )
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
 
 # -- events -------------------------------------------------------------------------------------------------------
@@ -211,15 +212,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryOut:
-    """Let the guard carry out an order that counts; `by` is the signer whose key verified.
+    """Let the guard carry out an order that counts.
 
-    targets: those that are still to act on; others have a newer order. late: how late it takes effect; empty: in time.
+    command: by the signer whose key verified, for the targets that are still to act on; others have a newer order.
+    late: how late it takes effect; empty: in time.
     """
 
     order: Order
-    by: str
-    fingerprint: str = ""
-    targets: tuple[str, ...] = ()
+    command: Command
     late: str = ""
 
 

@@ -397,7 +397,7 @@ class FleetMember:
     def _post_again(self, at: float) -> list[FleetEffect]:
         """Post the orders again whose messages vanished, if this engine posted them or watches."""
         register, reader = self.orders.register, self._readers[Board.ORDERS]
-        guarded = {one.order.id: one.order for one in register.orders}
+        guarded = {one.order.id: one.order for one in register.orders if one.counts}
         if self._watched_at is None:
             guarded = {key: one for key, one in guarded.items() if key in self._mine}
         reader.guarded = frozenset(guarded)

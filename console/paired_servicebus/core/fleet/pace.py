@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.fleet.fleet_documents import PRESENCE_INTERVAL, Watch
+from paired_servicebus.core.fleet.fleet_documents import PRESENCE_INTERVAL, Watch, is_meant
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 
@@ -80,11 +80,6 @@ def watch_pace(watches: Iterable[Watch], *, engine: str) -> WatchPace | None:
         return None
     look = min(_bounded(watch.look, LOOK_LEAST) for watch in meant)
     return WatchPace(look=look, report=min(_bounded(watch.report, REPORT_LEAST) for watch in meant))
-
-
-def is_meant(engines: tuple[str, ...] | None, engine: str) -> bool:
-    """Return whether an engine is among the names, without case. None: all are meant."""
-    return engines is None or engine.casefold() in (name.casefold() for name in engines)
 
 
 def look_interval(*, well: bool, watch: WatchPace | None, spent: int) -> float:

@@ -10,16 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """An operator's command.
+    """An operator's command. Without targets in a scope that has some, nothing is selected.
 
     action_id: an id of paired_servicebus.core.operator.actions.
-    scope: the kind of the targets, a value of Scope.
+    scope: the kind of the targets, a value of Scope; empty: the action's first one.
     by: the operator's name for the audit.
-    why: his reason, in his own words; empty: none.
+    why: the operator's reason; empty: none.
     """
 
     action_id: str
-    scope: str
+    scope: str = ""
     targets: tuple[str, ...] = ()
     by: str = ""
     why: str = ""
+
+    @property
+    def target(self) -> str:
+        """Return the only target; empty: the scope has none."""
+        return self.targets[0] if self.targets else ""

@@ -6,16 +6,17 @@ The rows are in actions.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator.targets import ActionTarget, Scope, counted, dead_letters_of, named, unknown_target
+from paired_servicebus.core.operator.targets import Scope, counted, dead_letters_of, named, unknown_target
 from paired_servicebus.core.text.number_format import plural
 
-WhyNot = Callable[[Snapshot, Scope, str], str]
-"""Returns why an action is impossible for a target now; empty if it is possible."""
-Text = str | Callable[[Snapshot, ActionTarget], str]
+WhyNot = Callable[[Snapshot, str, str], str]
+"""Returns why an action is impossible for a target of a scope now; empty if it is possible."""
+Text = str | Callable[[Snapshot, Command], str]
 """A sentence, or what makes it of the newest snapshot and the targets."""
 Fact = tuple[str, Text]
 """One line of a preview: its label and its sentence."""
@@ -25,7 +26,7 @@ class Choice(NamedTuple):
     """One button of a question: its label, and its targets."""
 
     label: str
-    aim: ActionTarget
+    aim: Command
 
 
 class Question(NamedTuple):
@@ -36,11 +37,11 @@ class Question(NamedTuple):
     choices: tuple[Choice, ...]
 
 
-Ask = Callable[[Snapshot, ActionTarget, str], Question]
+Ask = Callable[[Snapshot, Command, str], Question]
 """Makes the question of the newest snapshot, the targets, and the label of the key that undoes the order."""
 
 
-def always_possible(_snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+def always_possible(_snapshot: Snapshot, _scope: str, _target: str) -> str:
     """Return no reason against an action."""
     return ""
 
@@ -58,7 +59,7 @@ class Action:
     scopes: tuple[Scope, ...]
     """The allowed scopes; the first is the default."""
     special: WhyNot = always_possible
-    """The action's own check of a target; see `order_checks.why_not`."""
+    """The action's own check of a target; see `why_not`."""
     needs_syphon: bool = False
     """Whether it needs a syphon in this engine."""
     slow: bool = False
@@ -127,11 +128,12 @@ ARMED_SECONDS: Final = 30.0
 """Seconds between arming and firing."""
 
 
-def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+def fault(action: Action, snapshot: Snapshot, command: Command) -> str:
     """Return the error in an order itself: a wrong scope or an unknown target. Empty if there is none."""
+    scope, targets = command.scope, command.targets
     if scope not in action.scopes:
         return f"{action.label} does not apply to {scope}; it applies to {', '.join(action.scopes)}"
-    if scope is Scope.ALL:
+    if scope == Scope.ALL:
         return f"{action.label} takes no target, but {targets[0]!r} was named" if targets else ""
     if not targets:
         return f"{action.label} needs a target ({scope})"
@@ -141,15 +143,15 @@ def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[st
     return next((text for target in targets if (text := unknown_target(snapshot, scope, target))), "")
 
 
-def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+def why_not(action: Action, snapshot: Snapshot, command: Command) -> str:
     """Return why a valid order is impossible now, apart from read-only; empty if it is possible.
 
     One impossible target is enough, since an order is carried out entirely or not at all.
     """
     if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
         return "this engine runs no syphon"
-    wanted = targets if scope is not Scope.ALL else ("",)
-    return next((text for target in wanted if (text := action.special(snapshot, scope, target))), "")
+    wanted = command.targets if command.scope != Scope.ALL else ("",)
+    return next((text for target in wanted if (text := action.special(snapshot, command.scope, target))), "")
 
 
 def read_only(action: Action) -> str:
@@ -157,28 +159,33 @@ def read_only(action: Action) -> str:
     return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
 
 
-def changes_something(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> bool:
+def changes_something(action: Action, snapshot: Snapshot, command: Command) -> bool:
     """Return whether an order does more than prolong what holds already: a read-only engine refuses that."""
-    if fault(action, snapshot, scope, targets):
+    if fault(action, snapshot, command):
         return True
-    return any(not why_not(action, snapshot, scope, (target,)) for target in targets or ("",))
+    return any(not why_not(action, snapshot, one) for one in each_target(command))
 
 
-def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+def each_target(command: Command) -> tuple[Command, ...]:
+    """Return the command for each of its targets; without targets, itself."""
+    return tuple(replace(command, targets=(target,)) for target in command.targets) or (command,)
+
+
+def to_type(snapshot: Snapshot, command: Command) -> str:
     """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
-    if scope is Scope.ALL:
+    if command.scope == Scope.ALL:
         return snapshot.pairing
-    if scope is Scope.DEAD_LETTERS:
-        return str(_letters(targets))
-    return targets[0] if len(targets) == 1 else str(len(targets))
+    if command.scope == Scope.DEAD_LETTERS:
+        return str(_letters(command.targets))
+    return command.target if len(command.targets) == 1 else str(len(command.targets))
 
 
-def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+def to_fire(action: Action, snapshot: Snapshot, command: Command) -> str:
     """Return the complete text that fires an armed order: `to_type` and the action's confirmation."""
-    return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
+    return f"{to_type(snapshot, command)} {action.confirms}".rstrip()
 
 
-def spelled_out(action: Action, scope: Scope, targets: Sequence[str], *, asked: str) -> str:
+def spelled_out(action: Action, command: Command, *, asked: str) -> str:
     """Return what a person types on the screen for the text that an engine asks for: never a single character.
 
     A number gets its noun ("2 entities"), a backlog queue its prefix ("backlog/3").
@@ -186,14 +193,15 @@ def spelled_out(action: Action, scope: Scope, targets: Sequence[str], *, asked: 
     Args:
         asked: the text that the engine asks for; one that is not understood is returned as it is.
     """
-    if scope is Scope.DEAD_LETTERS and asked == str(_letters(targets)):
+    scope, targets = command.scope, command.targets
+    if scope == Scope.DEAD_LETTERS and asked == str(_letters(targets)):
         return plural(int(asked), "dead letter")
     number = str(len(targets))
     if len(targets) > 1 and asked == f"{number} {action.confirms}".rstrip():
-        return f"{counted(scope, targets)} {action.confirms}".rstrip()
-    if len(targets) == 1 and asked == targets[0] and scope is Scope.QUEUE:
+        return f"{counted(command)} {action.confirms}".rstrip()
+    if len(targets) == 1 and asked == targets[0] and scope == Scope.QUEUE:
         return named(scope, asked)
-    return asked if len(asked) > 1 else f"{'pairing' if scope is Scope.ALL else scope} {asked}"
+    return asked if len(asked) > 1 else f"{'pairing' if scope == Scope.ALL else scope} {asked}"
 
 
 def _letters(targets: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from paired_servicebus.core.fleet.orders.order_rules import FleetVerb, FleetVerbs
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator import consequences
@@ -31,7 +32,6 @@ from paired_servicebus.core.operator.targets import (
     NONE_DIVERTED,
     NONE_PINNED,
     NONE_RETURNS,
-    ActionTarget,
     Scope,
     entities_of,
     entity_at,
@@ -53,14 +53,14 @@ MAX_REASON: Final = 120
 """Characters of a reason for dead-lettering."""
 
 
-def refused_sends(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def refused_sends(snapshot: Snapshot, _aim: Command) -> str:
     """Return that callers get errors, if no backlog queue takes messages."""
     if not snapshot.queues or any(queue.in_rotation for queue in snapshot.queues):
         return ""
     return f"callers get errors: none of {plural(len(snapshot.queues), 'backlog queue')} takes messages now"
 
 
-def failing_primary(snapshot: Snapshot, aim: ActionTarget) -> str:
+def failing_primary(snapshot: Snapshot, aim: Command) -> str:
     """Return that callers get errors, if the primary failed for an entity at the last try."""
     failing = [one.path for one in entities_of(snapshot, aim) if one.state in DIVERTING and one.last_ping_good is False]
     if not failing:
@@ -68,7 +68,7 @@ def failing_primary(snapshot: Snapshot, aim: ActionTarget) -> str:
     return f"callers get errors: {snapshot.primary} did not accept the last ping for {join_names(failing)}"
 
 
-def kept_queues(snapshot: Snapshot, aim: ActionTarget) -> str:
+def kept_queues(snapshot: Snapshot, aim: Command) -> str:
     """Return which unused queues will not be deleted, since they held messages at the last listing."""
     full = [one for one in unused_of(snapshot, aim) if (one.messages or 0) + (one.dead_lettered or 0)]
     if not full:
@@ -78,13 +78,13 @@ def kept_queues(snapshot: Snapshot, aim: ActionTarget) -> str:
     return f"refused, only an empty queue is deleted: {held}{read}"
 
 
-def nothing_stranded(snapshot: Snapshot, aim: ActionTarget) -> str:
+def nothing_stranded(snapshot: Snapshot, aim: Command) -> str:
     """Return that there is nothing to move, if the last listing counted no message."""
     empty = [f"…/{one.index}" for one in unused_of(snapshot, aim) if one.messages == 0]
     return f"nothing to move: {join_names(empty)} held no message at the last listing" if empty else ""
 
 
-def same_dead_letters(snapshot: Snapshot, aim: ActionTarget) -> str:
+def same_dead_letters(snapshot: Snapshot, aim: Command) -> str:
     """Return why the dead letters of the queues were dead-lettered: a re-drive does not remove that reason."""
     known = [f"backlog/{one.index}: {found}" for one in queues_of(snapshot, aim) if (found := _reasons(one))]
     return f"dead-lettered again unless this is mended: {'; '.join(known)}" if known else ""
@@ -104,59 +104,59 @@ def _reasons(queue: QueueView) -> str:
 # -- reasons against an action now -----------------------------------------------------------------------------------
 
 
-def _no_force(snapshot: Snapshot, _scope: Scope, path: str) -> str:
+def _no_force(snapshot: Snapshot, _scope: str, path: str) -> str:
     entity = entity_at(snapshot, path)
     return f"{path} is forced already" if entity is not None and entity.state is State.FORCED else ""
 
 
-def _no_pin(snapshot: Snapshot, _scope: Scope, path: str) -> str:
+def _no_pin(snapshot: Snapshot, _scope: str, path: str) -> str:
     entity = entity_at(snapshot, path)
     return f"{path} is pinned already" if entity is not None and entity.state is State.PINNED else ""
 
 
-def _no_release(snapshot: Snapshot, _scope: Scope, path: str) -> str:
+def _no_release(snapshot: Snapshot, _scope: str, path: str) -> str:
     entity = entity_at(snapshot, path)
     if entity is None or entity.state in (State.FORCED, State.PINNED, State.FAILED_OVER):
         return ""
     return f"{entity.path} is {entity.state}: nothing to release"
 
 
-def _no_pause(snapshot: Snapshot, scope: Scope, target: str) -> str:
+def _no_pause(snapshot: Snapshot, scope: str, target: str) -> str:
     return f"{_what(scope, target)} is paused already" if _is_paused(snapshot, scope, target) else ""
 
 
-def _no_resume(snapshot: Snapshot, scope: Scope, target: str) -> str:
+def _no_resume(snapshot: Snapshot, scope: str, target: str) -> str:
     return "" if _is_paused(snapshot, scope, target) else f"{_what(scope, target)} is not paused"
 
 
-def _what(scope: Scope, target: str) -> str:
-    return "the syphon" if scope is Scope.ALL else named(scope, target)
+def _what(scope: str, target: str) -> str:
+    return "the syphon" if scope == Scope.ALL else named(scope, target)
 
 
-def _is_paused(snapshot: Snapshot, scope: Scope, target: str) -> bool:
+def _is_paused(snapshot: Snapshot, scope: str, target: str) -> bool:
     syphon = snapshot.syphon
-    if scope is Scope.QUEUE:
+    if scope == Scope.QUEUE:
         return target in map(str, syphon.paused_queues)
-    if scope is Scope.DESTINATION:
+    if scope == Scope.DESTINATION:
         return target.casefold() in (path.casefold() for path in syphon.paused_destinations)
     return syphon.status is SyphonStatus.PAUSED
 
 
-def _no_redrive(snapshot: Snapshot, _scope: Scope, index: str) -> str:
+def _no_redrive(snapshot: Snapshot, _scope: str, index: str) -> str:
     queue = queue_at(snapshot, index)
     return f"backlog/{index} had no dead letters at the last reading" if queue and queue.dead_lettered == 0 else ""
 
 
-def _no_clean_up(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
+def _no_clean_up(snapshot: Snapshot, _scope: str, _path: str) -> str:
     trouble = snapshot.unused.trouble
     return f"the secondary namespace cannot be managed now: {trouble}" if trouble else ""
 
 
-def _no_move(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
+def _no_move(snapshot: Snapshot, _scope: str, _path: str) -> str:
     return "the syphon is paused: resume it first" if snapshot.syphon.status is SyphonStatus.PAUSED else ""
 
 
-def _no_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+def _no_drain(snapshot: Snapshot, _scope: str, _target: str) -> str:
     drain, depths = snapshot.drain, [queue.depth for queue in snapshot.queues]
     if drain is None:
         return "this engine cannot start one; use: paired drain"
@@ -167,19 +167,19 @@ def _no_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
     return "nothing was parked at the last reading" if depths and not any(depths) and None not in depths else ""
 
 
-def _no_end_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+def _no_end_drain(snapshot: Snapshot, _scope: str, _target: str) -> str:
     return "" if snapshot.drain is not None and snapshot.drain.text else "no drain of this pairing runs"
 
 
-def _no_lock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+def _no_lock(snapshot: Snapshot, _scope: str, _target: str) -> str:
     return "this engine is read-only already" if snapshot.read_only else ""
 
 
-def _no_unlock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+def _no_unlock(snapshot: Snapshot, _scope: str, _target: str) -> str:
     return "" if snapshot.read_only else "this engine is not read-only"
 
 
-def _no_stop(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+def _no_stop(snapshot: Snapshot, _scope: str, _target: str) -> str:
     return "" if snapshot.own_process else "this engine runs inside an application and stops with it"
 
 

@@ -6,17 +6,18 @@ The table of actions (actions.py) names them for screens and the command line. A
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.backlog.depth_readings import seconds_until
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import DIVERTING, GLYPHS, State
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator.action_row import Action, Choice, Fact, Question, Text
 from paired_servicebus.core.operator.targets import (
     PAUSED_HERE,
     USERS_UNKNOWN,
-    ActionTarget,
     Scope,
     all_there,
     entities_of,
@@ -36,7 +37,7 @@ NOT_REACHED: Final = "Not reached"
 UNDO: Final = "Undo"
 
 
-def preview(action: Action, snapshot: Snapshot | None, aim: ActionTarget, *, undo: str) -> tuple[tuple[str, str], ...]:
+def preview(action: Action, snapshot: Snapshot | None, aim: Command, *, undo: str) -> tuple[tuple[str, str], ...]:
     """Return the consequences of an action for its targets now, and how to undo it.
 
     Args:
@@ -48,17 +49,17 @@ def preview(action: Action, snapshot: Snapshot | None, aim: ActionTarget, *, und
     return (*found, (UNDO, undo + sentence(action.undo_note, snapshot, aim)))
 
 
-def _fact(action: Action, label: str, text: Text, snapshot: Snapshot, aim: ActionTarget) -> str:
+def _fact(action: Action, label: str, text: Text, snapshot: Snapshot, aim: Command) -> str:
     """Return one sentence; the first one is limited to the entities with senders here, and names the others."""
     missed = not_reached(action.not_done, entities_of(snapshot, aim)) if label == FROM_NOW_ON else ""
     if not missed:
         return sentence(text, snapshot, aim)
     carried = tuple(one.path for one in _carried(entities_of(snapshot, aim)))
-    parts = [sentence(text, snapshot, ActionTarget(aim.scope, carried))] if carried else []
+    parts = [sentence(text, snapshot, replace(aim, targets=carried))] if carried else []
     return "; ".join([*parts, missed])
 
 
-def sentence(text: Text, snapshot: Snapshot, aim: ActionTarget) -> str:
+def sentence(text: Text, snapshot: Snapshot, aim: Command) -> str:
     """Return a fact's sentence, for the newest snapshot and the targets."""
     return text if isinstance(text, str) else text(snapshot, aim)
 
@@ -66,7 +67,7 @@ def sentence(text: Text, snapshot: Snapshot, aim: ActionTarget) -> str:
 # -- entities --------------------------------------------------------------------------------------------------------
 
 
-def _sends(snapshot: Snapshot, aim: ActionTarget) -> str:
+def _sends(snapshot: Snapshot, aim: Command) -> str:
     entities = entities_of(snapshot, aim)
     now = rate(sum(one.sends_per_second for one in entities))
     return f"sends for {_named(entities)}, now {now}/s"
@@ -80,11 +81,11 @@ def _carried(entities: Sequence[EntityView]) -> list[EntityView]:
     return [one for one in entities if one.carried]
 
 
-def force_room(snapshot: Snapshot, aim: ActionTarget) -> str:
+def force_room(snapshot: Snapshot, aim: Command) -> str:
     """Return the effect of a force on parked messages, if no sender here is diverted."""
     entities = entities_of(snapshot, aim)
     if _carried(entities):
-        return _room(snapshot, aim)
+        return _room(snapshot, entities)
     if snapshot.syphon.status is SyphonStatus.OFF:
         return "this engine parks nothing, and runs no syphon"
     return (
@@ -93,31 +94,31 @@ def force_room(snapshot: Snapshot, aim: ActionTarget) -> str:
     )
 
 
-def force_cost(snapshot: Snapshot, aim: ActionTarget) -> str:
+def force_cost(snapshot: Snapshot, aim: Command) -> str:
     if _carried(entities_of(snapshot, aim)):
         return "4 billed operations a message instead of 2, and a ping an interval"
     return "a ping an interval; this engine diverts no message"
 
 
-def force_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def force_from_now(snapshot: Snapshot, aim: Command) -> str:
     sends = _sends(snapshot, aim)
     if not any(queue.in_rotation for queue in snapshot.queues):
         return f"{sends}, go to a backlog that accepts nothing now: no queue of {snapshot.secondary} accepts sends"
     return f"{sends}, go to the backlog on {snapshot.secondary}; nothing is sent to {snapshot.primary}"
 
 
-def pin_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def pin_from_now(snapshot: Snapshot, aim: Command) -> str:
     away = [one for one in entities_of(snapshot, aim) if one.state in (State.FAILED_OVER, State.FORCED)]
     back = f"; {_named(away)} returns to it immediately, regardless of pings" if away else ""
     return f"{_sends(snapshot, aim)}, go to {snapshot.primary} even while it fails: callers then get the errors{back}"
 
 
-def release_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def release_from_now(snapshot: Snapshot, aim: Command) -> str:
     return "; ".join(dict.fromkeys(_released(snapshot, aim, entity) for entity in entities_of(snapshot, aim)))
 
 
-def _released(snapshot: Snapshot, aim: ActionTarget, entity: EntityView) -> str:
-    sends = _sends(snapshot, ActionTarget(aim.scope, (entity.path,)))
+def _released(snapshot: Snapshot, aim: Command, entity: EntityView) -> str:
+    sends = _sends(snapshot, replace(aim, targets=(entity.path,)))
     if entity.state is State.PINNED:
         return f"{sends}, fail over by themselves again; immediately, if {snapshot.primary} refused the last one"
     if entity.state is State.FORCED and not entity.last_ping_good:
@@ -127,7 +128,7 @@ def _released(snapshot: Snapshot, aim: ActionTarget, entity: EntityView) -> str:
     return f"{sends}, go to {snapshot.primary} immediately, although it has not accepted a ping"
 
 
-def _now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def _now(snapshot: Snapshot, aim: Command) -> str:
     entities = entities_of(snapshot, aim)
     if len(entities) == 1:
         one = entities[0]
@@ -135,7 +136,7 @@ def _now(snapshot: Snapshot, aim: ActionTarget) -> str:
     return ", ".join(f"{GLYPHS[one.state]} {one.path}" for one in entities)
 
 
-def _evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
+def _evidence(snapshot: Snapshot, aim: Command) -> str:
     entities = entities_of(snapshot, aim)
     sends = (
         f"{sum(one.accepted for one in entities):,} accepted, {sum(one.diverted for one in entities):,} parked, "
@@ -166,36 +167,36 @@ def _ms(seconds: float | None) -> str:
 # -- the engine, the backlog, the syphon ----------------------------------------------------------------------------
 
 
-def _reaches(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def _reaches(snapshot: Snapshot, _aim: Command) -> str:
     return (
         f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
         f"senders elsewhere are not affected; their state is {UNKNOWN}"
     )
 
 
-def _reaches_syphon(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def _reaches_syphon(snapshot: Snapshot, _aim: Command) -> str:
     return (
         f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
         "engines elsewhere, unknown here, continue as before"
     )
 
 
-def _reaches_queue(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def _reaches_queue(snapshot: Snapshot, _aim: Command) -> str:
     return f"the queue in {snapshot.secondary}, for all its users; only engines on this machine are asked before"
 
 
-def backlog_room(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def backlog_room(snapshot: Snapshot, _aim: Command) -> str:
     """Return the room of the backlog for all engines, as this one knows it, at the present rates."""
-    return _room(snapshot, ActionTarget())
+    return _room(snapshot, ())
 
 
-def _room(snapshot: Snapshot, aim: ActionTarget) -> str:
+def _room(snapshot: Snapshot, entities: Sequence[EntityView]) -> str:
     usable = sum(queue.in_rotation for queue in snapshot.queues)
-    full = _filling(snapshot, aim)
+    full = _filling(snapshot, entities)
     return f"{usable} of {plural(len(snapshot.queues), 'backlog queue')} accepting{full}; {_parked(snapshot)}"
 
 
-def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
+def _filling(snapshot: Snapshot, entities: Sequence[EntityView]) -> str:
     """Return how full the queues in rotation are, and when they are full at this rate with these sends.
 
     The text is empty if their size is unknown.
@@ -205,7 +206,7 @@ def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
     if used is None or not limit:
         return ""
     growth = _total(queue.bytes_growth for queue in queues)
-    more = sum(one.sends_per_second for one in entities_of(snapshot, aim) if one.state not in DIVERTING)
+    more = sum(one.sends_per_second for one in entities if one.state not in DIVERTING)
     messages = _total(queue.depth for queue in queues)
     if growth is None or (more and not messages):
         return f", {percent(used, limit)} full (fill time {UNKNOWN})"
@@ -226,7 +227,7 @@ def _parked(snapshot: Snapshot) -> str:
     return f"{plural(sums.messages, 'message')} parked{unread} (read {clock(sums.read_at)})"
 
 
-def _waiting(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def _waiting(snapshot: Snapshot, _aim: Command) -> str:
     return f"{_parked(snapshot)}; {_syphon(snapshot)}"
 
 
@@ -245,7 +246,7 @@ def _elsewhere(snapshot: Snapshot) -> str:
     return ", ".join(snapshot.syphon.elsewhere) or "syphon unknown"
 
 
-def redrive_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def redrive_from_now(snapshot: Snapshot, aim: Command) -> str:
     counts = [queue.dead_lettered for queue in queues_of(snapshot, aim)]
     known = [count for count in counts if count is not None]
     letters = plural(sum(known), "dead letter") if len(known) == len(counts) else f"dead letters ({UNKNOWN} how many)"
@@ -253,19 +254,19 @@ def redrive_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
     return f"{letters} of {where} are re-driven; their cause may dead-letter them again"
 
 
-def redrive_letters_from_now(_snapshot: Snapshot, aim: ActionTarget) -> str:
+def redrive_letters_from_now(_snapshot: Snapshot, aim: Command) -> str:
     where = ", ".join(named(aim.scope, one) for one in aim.targets)
     return f"{where}: re-driven, unchanged; their cause may dead-letter them again"
 
 
-def redrive_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
+def redrive_evidence(snapshot: Snapshot, aim: Command) -> str:
     return "; ".join(f"backlog/{one.index}: {one.pump_text or UNKNOWN}" for one in queues_of(snapshot, aim))
 
 
 # -- unused backlog queues -------------------------------------------------------------------------------------------
 
 
-def clean_up_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def clean_up_from_now(snapshot: Snapshot, aim: Command) -> str:
     one = "it is" if len(aim.targets) == 1 else "each is"
     return (
         f"{one} closed to senders, waited for, and checked with a peek, dead letters too; deleted if empty, else "
@@ -273,7 +274,7 @@ def clean_up_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
     )
 
 
-def _unused_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
+def _unused_evidence(snapshot: Snapshot, aim: Command) -> str:
     return "; ".join(_unused_line(one) for one in unused_of(snapshot, aim))
 
 
@@ -286,7 +287,7 @@ def _unused_line(one: UnusedQueue) -> str:
     return f"…/{one.index}: {counts}, last active {active}{different}"
 
 
-def move_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
+def move_from_now(snapshot: Snapshot, aim: Command) -> str:
     counts = [one.messages for one in unused_of(snapshot, aim)]
     known = [count for count in counts if count is not None]
     messages = plural(sum(known), "message") if len(known) == len(counts) else f"messages ({UNKNOWN} how many)"
@@ -296,26 +297,26 @@ def move_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
 # -- drains, and the way back ----------------------------------------------------------------------------------------
 
 
-def and_parked(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def and_parked(snapshot: Snapshot, _aim: Command) -> str:
     return f"; {_syphon(snapshot)}"
 
 
-def drain_from_now(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def drain_from_now(snapshot: Snapshot, _aim: Command) -> str:
     place = snapshot.drain.place if snapshot.drain is not None else UNKNOWN
     return f"processes of Spark ({place}) move parked messages to {snapshot.primary}; order may change"
 
 
-def queues_parked(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def queues_parked(snapshot: Snapshot, _aim: Command) -> str:
     return f"{_parked(snapshot)}, in {plural(len(snapshot.queues), 'backlog queue')}"
 
 
-def beside_syphon(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def beside_syphon(snapshot: Snapshot, _aim: Command) -> str:
     status = snapshot.syphon.status
     here = "runs no syphon" if status is SyphonStatus.OFF else f"has its syphon {status}"
     return f"this engine {here}; a drain beside a known syphon is refused"
 
 
-def writable_from_now(snapshot: Snapshot, _aim: ActionTarget) -> str:
+def writable_from_now(snapshot: Snapshot, _aim: Command) -> str:
     return f"all users with access to {snapshot.engine} can command it again; it was made read-only for a reason"
 
 
@@ -333,13 +334,13 @@ ORDER: Final[Fact] = ("Order", "may change, also within a session; duplicates ar
 # -- questions -------------------------------------------------------------------------------------------------------
 
 
-def ask_pause(snapshot: Snapshot, aim: ActionTarget, undo_key: str) -> Question:
+def ask_pause(snapshot: Snapshot, aim: Command, undo_key: str) -> Question:
     """Ask before the syphon stops: the part that was aimed at, or all of it."""
     sums = sum_backlog(snapshot)
     number = plural(sums.messages, "parked message") if sums.is_known else "parked messages"
     others = snapshot.syphon.elsewhere
     elsewhere = f"Syphons elsewhere continue: {', '.join(others)}." if others else "Other engines' syphons continue."
-    part = named(aim.scope, aim.targets[0]) if aim.targets else ""
+    part = named(aim.scope, aim.target)
     choices = [Choice(f"Pause {part}", aim)] if part else []
     return Question(
         f"Pause the syphon of {snapshot.engine}",
@@ -348,11 +349,11 @@ def ask_pause(snapshot: Snapshot, aim: ActionTarget, undo_key: str) -> Question:
             f"Sends continue as now. {elsewhere}",
             f"It stays paused, also after a restart, until it is resumed (key {undo_key}).",
         ),
-        (*choices, Choice("Pause all of it", ActionTarget(Scope.ALL))),
+        (*choices, Choice("Pause all of it", replace(aim, scope=Scope.ALL, targets=()))),
     )
 
 
-def ask_read_only(snapshot: Snapshot, aim: ActionTarget, undo_key: str) -> Question:
+def ask_read_only(snapshot: Snapshot, aim: Command, undo_key: str) -> Question:
     """Ask before the engine refuses commands."""
     return Question(
         f"Make {snapshot.engine} read-only",

@@ -1,17 +1,34 @@
-"""The question before an order over the fleet: whom it reaches, who refuses, who is silent, and how long it stands.
+"""An order over the fleet as an operator asks for it: whether it is possible, its draft, and the question before it.
 
-The verb's preview and the screen's dialog show these sentences. Every figure is of the engine that posts the order.
+The verb's preview and the screen's dialog show these sentences: whom it reaches, who refuses, who is silent, and how
+long it stands. Every figure is of the engine that posts the order, and no engine trusts any of this: the rules decide
+about the signed bytes. Not here: the signature, and the posting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.orders.order_answers import MAX_LISTED, Expected
-from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
+from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText
+from paired_servicebus.core.fleet.orders.order_answers import (
+    MAX_LISTED,
+    Expect,
+    Expected,
+    addressed_engines,
+    needs_partial,
+)
+from paired_servicebus.core.fleet.orders.order_rules import (
+    DEFAULT_STANDING_SECONDS,
+    MAX_STANDING_SECONDS,
+    FleetVerb,
+    FleetVerbs,
+    to_type,
+    too_long,
+)
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import (
@@ -22,22 +39,18 @@ from paired_servicebus.core.model.fleet_view import (
     FleetStatus,
     FleetView,
     Takes,
+    with_other_signers,
 )
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import consequences, fleet_sentences
-from paired_servicebus.core.operator import fleet_sentences as order_sentences
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.fleet_sentences import BETWEEN, standing_orders
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.targets import Scope, names_of
 from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.core.text.untrusted_text import minute, name, names, repeated
-
-# An order over the fleet as an operator asks for it, on the screen or by a verb: whether it is possible, its draft.
-#
-# Pure. Not here: the question before it (fleet_question.py), the signature, and the posting.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +69,6 @@ class FleetRequest:
     @property
     def action(self) -> Action:
         return BY_ID[self.command.action_id]
-
-    @property
-    def aim(self) -> ActionTarget:
-        return ActionTarget(Scope(self.command.scope), self.command.targets)
 
 
 def known_fleet(snapshot: Snapshot) -> FleetView:
@@ -117,7 +126,7 @@ def fleet_entities(snapshot: Snapshot, names: Sequence[str], matching: str | Non
 # -- whether it is possible ------------------------------------------------------------------------------------------
 
 
-def why_not_over_fleet(action: Action, snapshot: Snapshot, aim: ActionTarget) -> str:
+def why_not_over_fleet(action: Action, snapshot: Snapshot, aim: Command) -> str:
     """Return why an action is impossible over the fleet now; empty if it is possible."""
     if not action.over_fleet:
         return f"{action.label} is not allowed over the fleet"
@@ -131,18 +140,18 @@ def why_not_over_fleet(action: Action, snapshot: Snapshot, aim: ActionTarget) ->
     if not any(one.takes is not Takes.LOOK_ONLY for one in present):
         return "every engine looks only: [fleet] operators in pairing.toml names the file of signers"
     if action.revokes and not _revocable(action, view, present, aim, snapshot.at):
-        return f"{repeated(str(aim)) or 'nothing'} has nothing to {action.label.split()[0]} in any engine"
+        return f"{repeated(names_of(aim)) or 'nothing'} has nothing to {action.label.split()[0]} in any engine"
     return ""
 
 
-def has_fleet_order(action: Action, snapshot: Snapshot | None, aim: ActionTarget) -> bool:
+def has_fleet_order(action: Action, snapshot: Snapshot | None, aim: Command) -> bool:
     """Return whether an order of the fleet stands that the action revokes."""
     if snapshot is None or snapshot.fleet is None or not action.revokes:
         return False
     return bool(standing_about(action, snapshot.fleet, aim, snapshot.at))
 
 
-def standing_about(action: Action, view: FleetView, aim: ActionTarget, now: float) -> tuple[FleetOrder, ...]:
+def standing_about(action: Action, view: FleetView, aim: Command, now: float) -> tuple[FleetOrder, ...]:
     """Return the standing orders of the fleet about the same subject and one of the same targets."""
     targets = {one.casefold() for one in aim.targets}
     return tuple(
@@ -154,16 +163,16 @@ def standing_about(action: Action, view: FleetView, aim: ActionTarget, now: floa
     )
 
 
-def _revocable(action: Action, view: FleetView, present: Sequence[FleetEngine], aim: ActionTarget, now: float) -> bool:
+def _revocable(action: Action, view: FleetView, present: Sequence[FleetEngine], aim: Command, now: float) -> bool:
     if standing_about(action, view, aim, now):
         return True
-    if aim.scope is Scope.ENTITY:
+    if aim.scope == Scope.ENTITY:
         targets = {one.casefold() for one in aim.targets}
         held = (State.FORCED, State.PINNED, State.FAILED_OVER)
         return any(one.path.casefold() in targets and one.state in held for each in present for one in each.not_well)
     if action.lifts_read_only:
         return any(one.takes is Takes.READ_ONLY for one in present)
-    return any(one.syphon == SyphonStatus.PAUSED for one in present) or aim.scope is not Scope.ALL
+    return any(one.syphon == SyphonStatus.PAUSED for one in present) or aim.scope != Scope.ALL
 
 
 SILENT_GLYPH: Final = "✗"
@@ -198,7 +207,7 @@ def fleet_title(wanted: FleetRequest, view: FleetView) -> str:
 
 def target_names(wanted: FleetRequest) -> str:
     """Return the names of the targets; of a queue as everywhere else."""
-    shown = [f"backlog/{one}" if wanted.aim.scope is Scope.QUEUE else one for one in wanted.aim.targets]
+    shown = [f"backlog/{one}" if wanted.command.scope == Scope.QUEUE else one for one in wanted.command.targets]
     return names(shown, MAX_NAMED_TARGETS)
 
 
@@ -211,11 +220,13 @@ def fleet_facts(
     facts += [("Refuses", text) for text in _refusals(view, expected)]
     if silent := _silent(view, wanted, expected, now):
         facts.append(("Not reached", silent))
-    if standing := standing_about(wanted.action, view, wanted.aim, now):
-        heads = [order_sentences.order_head(one, now) for one in standing[:3]]
+    if standing := standing_about(wanted.action, view, wanted.command, now):
+        heads = [fleet_sentences.order_head(one, now) for one in standing[:3]]
         facts.append(("Stands now", BETWEEN.join(heads)))
     facts.append(_end(wanted.action, draft, now))
-    facts += [(label, consequences.sentence(text, snapshot, wanted.aim)) for label, text in wanted.action.fleet_facts]
+    facts += [
+        (label, consequences.sentence(text, snapshot, wanted.command)) for label, text in wanted.action.fleet_facts
+    ]
     return tuple(facts)
 
 
@@ -259,7 +270,7 @@ def _evidence(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now: f
     remark = "" if engine.takes.acts else f"will refuse: {engine.takes}"
     worst = next((state for state in State if state == engine.state), State.UNKNOWN)
     glyph, text = GLYPHS[worst], engine.state
-    if wanted.aim.scope is Scope.ENTITY:
+    if wanted.command.scope == Scope.ENTITY:
         glyph, text = _of_targets(engine, view, wanted, now)
     elif wanted.action.needs_syphon:
         text = f"syphon {name(engine.syphon)}"
@@ -268,7 +279,7 @@ def _evidence(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now: f
 
 def _of_targets(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now: float) -> tuple[str, str]:
     """Return the worst state of the targets in an engine; unknown if it may not have them."""
-    targets = {one.casefold() for one in wanted.aim.targets}
+    targets = {one.casefold() for one in wanted.command.targets}
     found = [one for one in engine.not_well if one.path.casefold() in targets]
     if found:
         worst = min(found, key=_weight)
@@ -302,7 +313,7 @@ def _reaches(view: FleetView, wanted: FleetRequest, draft: OrderDraft, expected:
 
 def _unwell(engines: Iterable[FleetEngine], wanted: FleetRequest) -> str:
     """Return who is not well about the targets, or at all: "failed over: web-1, web-2"."""
-    targets = {one.casefold() for one in wanted.aim.targets} if wanted.aim.scope is Scope.ENTITY else None
+    targets = {one.casefold() for one in wanted.command.targets} if wanted.command.scope == Scope.ENTITY else None
     by_state: dict[State, list[str]] = {}
     for engine in engines:
         found = [one for one in engine.not_well if targets is None or one.path.casefold() in targets]
@@ -352,3 +363,140 @@ def _refusals(view: FleetView, expected: Expected) -> list[str]:
         if (one.engine, one.boot) in addressed and not one.takes.acts:
             reasons.setdefault(str(one.takes), []).append(one.engine)
     return [f"{len(who)} {why}: {names(who, MAX_LISTED)}" for why, who in reasons.items()]
+
+
+# The draft, from what the console's engine knows of the fleet now.
+
+LATER_SECONDS: Final = 0.001
+"""Seconds by which an order is issued after the newest one of its subjects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderDraft:
+    """An order to be signed. needs_partial: why it needs `--partial`; empty: every addressed engine reports."""
+
+    text: OrderText
+    to_type: str
+    needs_partial: str
+    expected: Expected
+    """The engines that it addresses."""
+    takes: tuple[str, ...]
+    """Remarks about addressed engines that will refuse it (look only, read-only), or may: another file of signers."""
+
+    def confirm(self, typed: str) -> OrderText:
+        """Return the text with the operator's confirmation."""
+        return replace(self.text, typed=typed)
+
+
+def draft_order(
+    view: FleetView,
+    verbs: FleetVerbs,
+    command: Command,
+    *,
+    primary: str,
+    secondary: str,
+    engines: tuple[str, ...] | None,
+    stands_for: float | None,
+    now: float,
+) -> OrderDraft:
+    """Return a new order.
+
+    Args:
+        view: the fleet as the posting engine knows it.
+        verbs: the actions that can be ordered over the fleet.
+        command: what is ordered.
+        engines: the engines meant; None: all.
+        stands_for: seconds that a standing order stands; None: DEFAULT_STANDING_SECONDS.
+        now: seconds since the epoch, by the clock of the posting engine's host.
+
+    Raises:
+        ConfigurationError: no engine would take such an order; the text has the reason.
+    """
+    verb = verbs.get(command.action_id)
+    if verb is None:
+        raise ConfigurationError(f"{command.action_id} is not allowed over the fleet: give it to one engine")
+    _check(verb, engines, stands_for)
+    expect = expected_of(view)
+    me = next((one for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot)), None)
+    expected = addressed_engines(engines, view.engines, expect)
+    issued_at = _issue(view, verb, command, now - (view.clock_offset or 0.0))
+    stands_for = (stands_for or DEFAULT_STANDING_SECONDS) if verb.stands else MAX_STANDING_SECONDS
+    text = OrderText(
+        primary=primary,
+        secondary=secondary,
+        verb=verb.id,
+        scope=command.scope,
+        targets=command.targets,
+        engines=engines,
+        typed="",
+        reach=0 if view.is_flooded and engines is None else expected.count,
+        why=command.why,
+        issued_at=issued_at,
+        until=issued_at + stands_for,
+        seen=_digest(view),
+    )
+    typed = to_type(text, verb) if verb.dangerous else ""
+    if not expected.count:
+        raise ConfigurationError("no engine of the fleet is known: none would carry the order out")
+    if trouble := too_long(replace(text, typed=typed)):
+        raise ConfigurationError(trouble)
+    return OrderDraft(
+        text=text,
+        to_type=typed,
+        needs_partial=needs_partial(expected, is_flooded=view.is_flooded and engines is None),
+        expected=expected,
+        takes=_takes(view, expected, me.signers if me is not None else ""),
+    )
+
+
+def expected_of(view: FleetView) -> Expect:
+    """Return what pairing.toml expects, as the engine of the view says it."""
+    return view.expected_names or view.expected
+
+
+def _issue(view: FleetView, verb: FleetVerb, command: Command, now: float) -> float:
+    """Return the time of issue: after every order of the same subjects, so that whoever orders later wins."""
+    targets = {one.casefold() for one in command.targets}
+    newest = [one.at for one in view.orders if one.scope == command.scope and _share(one.targets, targets)]
+    return round(max(now, *(at + LATER_SECONDS for at in newest)) if newest else now, 3)
+
+
+def _share(targets: tuple[str, ...], others: set[str]) -> bool:
+    return not others or not targets or not others.isdisjoint(one.casefold() for one in targets)
+
+
+def _digest(view: FleetView) -> str:
+    known = sorted((one.engine, one.boot, one.state) for one in view.engines if one.status is not FleetStatus.ENDED)
+    return sha256(repr(known).encode()).hexdigest()[:32]
+
+
+def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float | None) -> None:
+    if engines is not None and len({one.casefold() for one in engines}) != len(engines):
+        raise ConfigurationError("an engine was named twice; names are compared without case")
+    if engines is not None and len(engines) > MAX_NAMED_ENGINES:
+        raise ConfigurationError(f"{len(engines)} engines are named, and {MAX_NAMED_ENGINES} are allowed: order all")
+    if stands_for is None:
+        return
+    if not verb.stands:
+        raise ConfigurationError(f"{verb.label} does not stand, so it has no end")
+    if not 0 < stands_for <= MAX_STANDING_SECONDS:
+        raise ConfigurationError(f"{verb.label} stands for {age(MAX_STANDING_SECONDS)} at most")
+
+
+def _takes(view: FleetView, expected: Expected, mine: str) -> tuple[str, ...]:
+    """Return which addressed engines take no signed order, or decide by another file of signers than `mine`."""
+    keys = {one.key for one in expected.engines}
+    addressed = [one for one in view.engines if (one.engine.casefold(), one.boot) in keys]
+    by_reason: dict[str, list[FleetEngine]] = {}
+    for one in addressed:
+        if not one.takes.acts:
+            by_reason.setdefault(f"will refuse ({one.takes.value})", []).append(one)
+    remarks = [f"{reason}: {_few([one.engine for one in them])}" for reason, them in by_reason.items()]
+    if others := with_other_signers((one for one in addressed if one.takes.acts), mine):
+        remarks.append(f"may refuse (another file of signers): {_few(list(others))}")
+    return tuple(remarks)
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 20} more" if names[20:] else ""
+    return repeated(", ".join(names[:20])) + more

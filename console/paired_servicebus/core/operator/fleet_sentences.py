@@ -13,7 +13,8 @@ from enum import IntEnum
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.standing import ALARM_SECONDS
+from paired_servicebus.core.fleet.orders.engine_orders import ALARM_SECONDS
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
@@ -27,7 +28,7 @@ from paired_servicebus.core.model.fleet_view import (
 )
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.targets import ActionTarget, Scope, entities_of
+from paired_servicebus.core.operator.targets import Scope, entities_of
 from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate
 from paired_servicebus.core.text.time_format import age, clock, until
@@ -266,7 +267,7 @@ def engines_part(view: FleetView) -> Part:
     return (full, f"{plural(total, 'engine')}: {counts}") if of and counts else (full,)
 
 
-def engines_left_out(snapshot: Snapshot, aim: ActionTarget, reached: int) -> str:
+def engines_left_out(snapshot: Snapshot, aim: Command, reached: int) -> str:
     """Return how many other engines have an order's entities, and their sends; empty: none, or no fleet.
 
     Args:

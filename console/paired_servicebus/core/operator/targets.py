@@ -1,4 +1,4 @@
-"""The targets of an operator's order: kinds, names, and where a snapshot has them. Names compare without case."""
+"""The targets of an operator's command: kinds, names, and where a snapshot has them. Names compare without case."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, UnusedQueue
 from paired_servicebus.core.text.number_format import format_indices, plural
@@ -97,34 +98,26 @@ def dead_letters_of(target: str) -> DeadLetters | None:
     return DeadLetters(queue, tuple(dict.fromkeys(map(int, numbers)))) if queue else None
 
 
-class ActionTarget(NamedTuple):
-    """The targets of an order. Without targets, nothing is selected."""
-
-    scope: Scope = Scope.ALL
-    targets: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the name for questions and answers."""
-        if len(self.targets) > 1:
-            return counted(self.scope, self.targets)
-        return named(self.scope, self.targets[0]) if self.targets else ""
+_PLURALS: Final[dict[str, str]] = {Scope.ENTITY: "entities"}
 
 
-_PLURALS: Final = {Scope.ENTITY: "entities"}
+def names_of(aim: Command) -> str:
+    """Return the name of a command's targets for questions and answers; several: their number with their kind."""
+    return counted(aim) if len(aim.targets) > 1 else named(aim.scope, aim.target)
 
 
-def counted(scope: Scope, targets: Sequence[str]) -> str:
+def counted(aim: Command) -> str:
     """Return the number of targets with their kind: "2 entities"."""
-    return plural(len(targets), scope, _PLURALS.get(scope, ""))
+    return plural(len(aim.targets), aim.scope, _PLURALS.get(aim.scope, ""))
 
 
-def named(scope: Scope, target: str) -> str:
+def named(scope: str, target: str) -> str:
     """Return a target's name for audit lines and sentences."""
-    letters = dead_letters_of(target) if scope is Scope.DEAD_LETTERS else None
+    letters = dead_letters_of(target) if scope == Scope.DEAD_LETTERS else None
     if letters is not None:
         word = "dead letter" if len(letters.numbers) == 1 else "dead letters"
         return f"{word} {format_indices(letters.numbers)} of backlog/{letters.queue}"
-    return f"backlog/{target}" if scope is Scope.QUEUE else target
+    return f"backlog/{target}" if scope == Scope.QUEUE and target else target
 
 
 def entity_at(snapshot: Snapshot, path: str) -> EntityView | None:
@@ -137,26 +130,26 @@ def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
     return next((one for one in snapshot.queues if str(one.index) == index), None)
 
 
-def entities_of(snapshot: Snapshot, aim: ActionTarget) -> list[EntityView]:
+def entities_of(snapshot: Snapshot, aim: Command) -> list[EntityView]:
     """Return the targets that are entities of the snapshot."""
     return [one for path in aim.targets if (one := entity_at(snapshot, path)) is not None]
 
 
-def queues_of(snapshot: Snapshot, aim: ActionTarget) -> list[QueueView]:
+def queues_of(snapshot: Snapshot, aim: Command) -> list[QueueView]:
     """Return the backlog queues in use that are targets, or that have targets."""
-    indices = [one.partition("/")[0] for one in aim.targets] if aim.scope is Scope.DEAD_LETTERS else aim.targets
+    indices = [one.partition("/")[0] for one in aim.targets] if aim.scope == Scope.DEAD_LETTERS else aim.targets
     return [one for index in indices if (one := queue_at(snapshot, index)) is not None]
 
 
-def unused_of(snapshot: Snapshot, aim: ActionTarget) -> list[UnusedQueue]:
+def unused_of(snapshot: Snapshot, aim: Command) -> list[UnusedQueue]:
     """Return the targets that are unused backlog queues."""
     wanted = {path.casefold() for path in aim.targets}
     return [one for one in snapshot.unused.queues if one.path.casefold() in wanted]
 
 
-def all_there(snapshot: Snapshot, aim: ActionTarget) -> bool:
+def all_there(snapshot: Snapshot, aim: Command) -> bool:
     """Return whether the snapshot has each target of a kind that it lists."""
-    listed: dict[Scope, Sequence[object]] = {
+    listed: dict[str, Sequence[object]] = {
         Scope.ENTITY: entities_of(snapshot, aim),
         Scope.QUEUE: queues_of(snapshot, aim),
         Scope.UNUSED: unused_of(snapshot, aim),
@@ -166,7 +159,7 @@ def all_there(snapshot: Snapshot, aim: ActionTarget) -> bool:
     return found is None or len(found) == len(aim.targets) > 0
 
 
-def unknown_target(snapshot: Snapshot, scope: Scope, target: str) -> str:
+def unknown_target(snapshot: Snapshot, scope: str, target: str) -> str:
     """Return why a target is unknown; empty if it is known."""
     match scope:
         case Scope.ENTITY:

@@ -29,12 +29,12 @@ from paired_servicebus.connection_string import parts_of, split_url
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.errors import ControlError, PairedError
 from paired_servicebus.core.fleet.fleet_documents import order_id
-from paired_servicebus.core.fleet.orders.order_draft import draft_order
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_question import draft_order
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.demo.fleet.host_process import FleetHost, fleet_host

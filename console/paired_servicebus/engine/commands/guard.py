@@ -16,7 +16,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,18 +25,22 @@ import msgspec
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.errors import DrainError, IllegalEventError, PairedError
+from paired_servicebus.core.errors import DrainError, FleetBoardError, IllegalEventError, PairedError, UnreadableError
+from paired_servicebus.core.fleet.fleet_documents import Order, Outcome, StandingFleetOrder
+from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
+from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import action_row
-from paired_servicebus.core.operator.action_row import ARMED_SECONDS, Action, typed_right
+from paired_servicebus.core.operator.action_row import ARMED_SECONDS, Action, each_target, typed_right
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, dead_letters_of, named
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
 from paired_servicebus.durable_file import replace_file
-from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone, Order
+from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, CommandDone, Execute, PostOrder
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
@@ -50,18 +54,8 @@ MAX_ARMED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class CommandIntent:
-    """A command with all details that its preview showed."""
-
-    action_id: str
-    scope: Scope
-    targets: tuple[str, ...]
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Armed:
-    meant: CommandIntent
+    command: Command
     to_type: str
     until: float
 
@@ -79,24 +73,24 @@ class ArmedCommands:
         self._token = token
         self._armed: dict[str, _Armed] = {}
 
-    def arm(self, meant: CommandIntent, *, to_type: str) -> str:
-        """Arm a command; return its token."""
+    def arm(self, command: Command, *, to_type: str) -> str:
+        """Arm a command; return its token. The reason may be given later."""
         self._forget()
         token = self._token()
-        self._armed[token] = _Armed(meant, to_type, self._monotonic() + ARMED_SECONDS)
+        self._armed[token] = _Armed(replace(command, why=""), to_type, self._monotonic() + ARMED_SECONDS)
         while len(self._armed) > MAX_ARMED:
             del self._armed[next(iter(self._armed))]
         return token
 
-    def fire(self, token: str, meant: CommandIntent, *, typed: str) -> str:
+    def fire(self, token: str, command: Command, *, typed: str) -> str:
         """Return the reason why a command may not be fired; empty if it may, once."""
         self._forget()
         armed = self._armed.get(token)
         if armed is None:
             over = f"its {ARMED_SECONDS:g} s are over or it was fired already" if token else "it was not"
-            return f"{meant.action_id} is dangerous and has to be armed first: {over}"
-        if armed.meant != meant:
-            return f"another order was armed: {armed.meant.action_id} {' '.join(armed.meant.targets)}".rstrip()
+            return f"{command.action_id} is dangerous and has to be armed first: {over}"
+        if armed.command != replace(command, why=""):
+            return f"another order was armed: {armed.command.action_id} {' '.join(armed.command.targets)}".rstrip()
         if not typed_right(typed, armed.to_type):
             return f"{typed!r} was typed, and firing needs {armed.to_type!r}"
         del self._armed[token]
@@ -147,27 +141,8 @@ class CommandContext:
     drains: DrainControl | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandTarget:
-    """One target of a command, with operator and reason."""
-
-    scope: Scope
-    target: str
-    by: str
-    why: str = ""
-
-    @property
-    def queue(self) -> int | None:
-        """The index, if the target is a backlog queue."""
-        return int(self.target) if self.scope is Scope.QUEUE else None
-
-    @property
-    def destination(self) -> str:
-        """The path, if the target is a destination; else empty."""
-        return self.target if self.scope is Scope.DESTINATION else ""
-
-
-CommandHandler = Callable[[CommandContext, CommandTarget], Awaitable[str]]
+CommandHandler = Callable[[CommandContext, Command], Awaitable[str]]
+"""Executes a command for its only target."""
 COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {}
 """By the action's id: every action of the table has one."""
 
@@ -183,85 +158,91 @@ def _handles(action_id: str) -> Callable[[CommandHandler], CommandHandler]:
     return enter
 
 
+def _part(command: Command) -> tuple[int | None, str]:
+    """Return the queue or the destination that a command about the syphon names; None and empty: the whole syphon."""
+    queue = int(command.target) if command.scope == Scope.QUEUE else None
+    return queue, command.target if command.scope == Scope.DESTINATION else ""
+
+
 @_handles("force")
-async def _force(context: CommandContext, target: CommandTarget) -> str:
-    return context.paired.force(target.target, by=target.by, why=target.why)
+async def _force(context: CommandContext, command: Command) -> str:
+    return context.paired.force(command.target, by=command.by, why=command.why)
 
 
 @_handles("release")
-async def _release(context: CommandContext, target: CommandTarget) -> str:
-    return context.paired.release(target.target, by=target.by, why=target.why)
+async def _release(context: CommandContext, command: Command) -> str:
+    return context.paired.release(command.target, by=command.by, why=command.why)
 
 
 @_handles("pin")
-async def _pin(context: CommandContext, target: CommandTarget) -> str:
-    return context.paired.pin(target.target, by=target.by, why=target.why)
+async def _pin(context: CommandContext, command: Command) -> str:
+    return context.paired.pin(command.target, by=command.by, why=command.why)
 
 
 @_handles("pause-syphon")
-async def _pause(context: CommandContext, target: CommandTarget) -> str:
-    return context.paired.pause_syphon(by=target.by, why=target.why, queue=target.queue, destination=target.destination)
+async def _pause(context: CommandContext, command: Command) -> str:
+    queue, destination = _part(command)
+    return context.paired.pause_syphon(by=command.by, why=command.why, queue=queue, destination=destination)
 
 
 @_handles("resume-syphon")
-async def _resume(context: CommandContext, target: CommandTarget) -> str:
-    return context.paired.resume_syphon(
-        by=target.by, why=target.why, queue=target.queue, destination=target.destination
-    )
+async def _resume(context: CommandContext, command: Command) -> str:
+    queue, destination = _part(command)
+    return context.paired.resume_syphon(by=command.by, why=command.why, queue=queue, destination=destination)
 
 
 @_handles("clean-up")
-async def _clean_up(context: CommandContext, target: CommandTarget) -> str:
-    return await context.paired.clean_up(target.target, elsewhere=partial(context.others, context.paired))
+async def _clean_up(context: CommandContext, command: Command) -> str:
+    return await context.paired.clean_up(command.target, elsewhere=partial(context.others, context.paired))
 
 
 @_handles("redrive")
-async def _redrive(context: CommandContext, target: CommandTarget) -> str:
-    return await context.paired.redrive(int(target.target))
+async def _redrive(context: CommandContext, command: Command) -> str:
+    return await context.paired.redrive(int(command.target))
 
 
 @_handles("redrive-letters")
-async def _redrive_letters(context: CommandContext, target: CommandTarget) -> str:
-    letters = dead_letters_of(target.target)
+async def _redrive_letters(context: CommandContext, command: Command) -> str:
+    letters = dead_letters_of(command.target)
     if letters is None:
-        raise IllegalEventError(f"{target.target!r} names no dead letters")
+        raise IllegalEventError(f"{command.target!r} names no dead letters")
     return await context.paired.redrive_letters(int(letters.queue), letters.numbers)
 
 
 @_handles("move-stranded")
-async def _move_stranded(context: CommandContext, target: CommandTarget) -> str:
-    return await context.paired.move_stranded(target.target)
+async def _move_stranded(context: CommandContext, command: Command) -> str:
+    return await context.paired.move_stranded(command.target)
 
 
 @_handles("drain")
-async def _drain(context: CommandContext, target: CommandTarget) -> str:
+async def _drain(context: CommandContext, command: Command) -> str:
     if context.drains is None:
         raise DrainError("this engine starts no drain: run `paired drain` in a shell")
-    return await context.drains.start(why=target.why)
+    return await context.drains.start(why=command.why)
 
 
 @_handles("end-drain")
-async def _end_drain(context: CommandContext, _target: CommandTarget) -> str:
+async def _end_drain(context: CommandContext, _command: Command) -> str:
     if context.drains is None:
         raise DrainError("this engine ends no drain; end it where it was started")
     return context.drains.end()
 
 
 @_handles("read-only")
-async def _lock(context: CommandContext, _target: CommandTarget) -> str:
+async def _lock(context: CommandContext, _command: Command) -> str:
     context.read_only = True
     return "the engine is read-only: it accepts only the order that makes it writable"
 
 
 @_handles("read-write")
-async def _unlock(context: CommandContext, _target: CommandTarget) -> str:
+async def _unlock(context: CommandContext, _command: Command) -> str:
     context.read_only = False
     return "the engine accepts orders again"
 
 
 @_handles("stop")
-async def _stop(context: CommandContext, target: CommandTarget) -> str:
-    context.end(f"stopped by {target.by}" + (f': "{target.why}"' if target.why else ""))
+async def _stop(context: CommandContext, command: Command) -> str:
+    context.end(f"stopped by {command.by}" + (f': "{command.why}"' if command.why else ""))
     return "the engine ends cleanly: sends in flight finish, locks are released"
 
 
@@ -280,26 +261,21 @@ _NAME: Final = "standing.json"
 
 
 class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One standing order, given at `at` (seconds since the epoch)."""
+    """A command for one target that stands, given at `at` (seconds since the epoch)."""
 
-    action_id: str = msgspec.field(name="verb")
-    scope: Scope
-    target: str
-    by: str
+    command: Command
     at: float
-    why: str = ""
 
     def __str__(self) -> str:
-        target = named(self.scope, self.target)
-        reason = f' "{self.why}"' if self.why else ""
-        order = (
-            f"{self.action_id}{f' {target}' if target else ''}, ordered {day_and_clock(self.at)} by {self.by}{reason}"
-        )
+        one = self.command
+        target, reason = named(one.scope, one.target), f' "{one.why}"' if one.why else ""
+        order = f"{one.action_id} {target}".rstrip() + f", ordered {day_and_clock(self.at)} by {one.by}{reason}"
         return one_line(order, most=MAX_SENTENCE_CHARS)
 
-    @property
-    def _subject_key(self) -> tuple[str, Scope, str]:
-        return BY_ID[self.action_id].stands_for, self.scope, self.target.casefold()
+
+def _subject(command: Command) -> tuple[str, str, str]:
+    action = BY_ID.get(command.action_id)
+    return "" if action is None else action.stands_for, command.scope, command.target.casefold()
 
 
 _ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
@@ -331,22 +307,21 @@ class StandingOrders:
         except FileNotFoundError:
             return ()
 
-    def note(self, action: Action, deed: CommandTarget, *, at: float) -> bool:
-        """Note an executed command; return whether it changed the standing orders."""
+    def note(self, command: Command, *, at: float) -> bool:
+        """Note an executed command for one target; return whether it changed the standing orders."""
+        action = BY_ID[command.action_id]
         if not action.stands_for:
             return False
-        order = StandingOrder(
-            action_id=action.id, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at
-        )
-        others = tuple(each for each in self._standing if each._subject_key != order._subject_key)
+        others = tuple(each for each in self._standing if _subject(each.command) != _subject(command))
+        order = StandingOrder(command=command, at=at)
         before, self._standing = self._standing, others if action.revokes else (*others, order)
         return self._standing != before
 
-    def forget(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> bool:
+    def forget(self, command: Command) -> bool:
         """Forget the orders about the same subjects as an order of the fleet; return whether there were any."""
-        subjects = {(action.stands_for, scope, target.casefold()) for target in targets}
+        subjects = {_subject(one) for one in each_target(command)}
         before = self._standing
-        self._standing = tuple(each for each in before if each._subject_key not in subjects)
+        self._standing = tuple(each for each in before if _subject(each.command) not in subjects)
         return self._standing != before
 
     async def keep(self) -> str:
@@ -362,18 +337,31 @@ class StandingOrders:
 
     async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
         """Apply an order of the previous engine; return a sentence for the timeline."""
-        action = BY_ID.get(order.action_id)
-        if action is None or not action.stands_for:
-            return f"cannot be taken up: {order}; this version knows no such order"
-        deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)
-        if order.scope is Scope.ENTITY:
-            reach.paired.watch(order.target)
-        try:
-            await COMMAND_HANDLERS[action.id](reach, deed)
-        except (PairedError, ValueError) as error:  # ValueError: its target is none, as a file's may be
-            return f"cannot be taken up: {order}; {repeated(str(error))}"
-        self.note(action, deed, at=order.at)
+        if trouble := await take_up(order.command, reach):
+            return f"cannot be taken up: {order}; {trouble}"
+        self.note(order.command, at=order.at)
         return f"still stands: {order}; taken up from the engine before"
+
+
+async def take_up(command: Command, context: CommandContext) -> str:
+    """Execute a command that stood in the engine before, before any pump moves a message; return why it cannot."""
+    action = BY_ID.get(command.action_id)
+    if action is None or not action.stands_for or command.scope not in action.scopes:
+        return "this version knows no such order"
+    if command.scope == Scope.ENTITY:
+        context.paired.watch(command.target)
+    try:
+        await COMMAND_HANDLERS[command.action_id](context, command)
+    except (PairedError, ValueError) as error:  # ValueError: a target that is none, as a file's may be
+        return repeated(str(error))
+    return ""
+
+
+async def take_up_stored(order: StandingFleetOrder, context: CommandContext) -> str:
+    """Apply an order that the engine before stored; return a sentence."""
+    if trouble := await take_up(order.command, context):
+        return f"cannot be taken up: {order}; {trouble}"
+    return f"still stands: {order}; taken up from the engine before"
 
 
 MAX_ERROR_CHARS: Final = 400
@@ -394,6 +382,16 @@ class AuditLog(Protocol):
 
     async def sync(self) -> bool:
         """Wait until all written events are on disk; return whether they are."""
+
+
+class OrderPoster(Protocol):
+    """Posts orders on the board."""
+
+    async def check(self, order: Order) -> str:
+        """Return why the order would be void; empty if it would count."""
+
+    async def post_order(self, order: Order) -> None:
+        """Post the order. Raises FleetBoardError."""
 
 
 class Guard:
@@ -422,7 +420,7 @@ class Guard:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         token: Callable[[], str] = secrets.token_urlsafe,
-        ordered: Callable[[Action, CommandIntent], object] = lambda _action, _meant: None,
+        ordered: Callable[[Command], object] = lambda _command: None,
     ) -> None:
         self._reach = reach
         self._audit = audit
@@ -436,150 +434,238 @@ class Guard:
     def arm(self, order: Arm, *, viewer: bool = False) -> Answer:
         """Arm a dangerous command, or refuse with a reason. Never raises."""
         snapshot = self._look()
-        action, meant, fault = _read(order, snapshot)
+        action, command, fault = _read(order.command, snapshot)
         if action is None or fault:
             return _refusal(order, fault)
         if not action.dangerous:
             return _refusal(order, f"{action.label} is not dangerous: order it without arming")
-        refusal = self._read_only(action, viewer) or action_row.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = self._read_only(action, viewer) or action_row.why_not(action, snapshot, command)
         if refusal:
             return _refusal(order, f"refused: {refusal}")
-        to_type = action_row.to_fire(action, snapshot, meant.scope, meant.targets)
-        token = self._armed.arm(meant, to_type=to_type)
+        to_type = action_row.to_fire(action, snapshot, command)
+        token = self._armed.arm(command, to_type=to_type)
         until = self._clock() + action_row.ARMED_SECONDS
         return Armed(id=order.id, token=token, to_type=to_type, seconds=action_row.ARMED_SECONDS, until=until)
 
-    async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
+    async def execute(self, order: Execute, *, viewer: bool = False) -> CommandDone:
         """Execute a command, or refuse with a reason. Never raises.
 
         Args:
             viewer: the console was opened as read-only.
         """
         snapshot = self._look()
-        action, meant, fault = _read(order, snapshot)
+        action, command, fault = _read(order.command, snapshot)
         if action is None or fault:
             return _refusal(order, fault)
-        if self._require_reason and not order.why.strip():
+        if self._require_reason and not command.why.strip():
             return _refusal(order, f"{action.label} needs a reason here (require_reason is set): give one")
-        refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
+        refusal = self._read_only(action, viewer)
+        if not refusal and action.dangerous:
+            refusal = self._armed.fire(order.token, command, typed=order.typed)
         if refusal:
-            return await self._refuse(order, meant, refusal)
-        refusal = action_row.why_not(action, snapshot, meant.scope, meant.targets)
-        return _refusal(order, f"refused: {refusal}") if refusal else await self._do(action, order, meant)
+            return _refusal(order, await self.refuse(command, refusal))
+        if refusal := action_row.why_not(action, snapshot, command):
+            return _refusal(order, f"refused: {refusal}")
+        confirmed = f"confirmed: {action.confirms}" if action.confirms else ""
+        outcomes, trouble = await self.perform(action, command, note=confirmed)
+        return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=_summarize(outcomes) + trouble)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
         if viewer:
             return f"this console was opened to look only, and {action.label} changes something"
         return action_row.read_only(action) if self._reach.read_only else ""
 
-    def _not_armed(self, action: Action, order: Command, meant: CommandIntent) -> str:
-        return self._armed.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
-
-    async def _refuse(self, order: Command, meant: CommandIntent, refusal: str) -> CommandDone:
-        return _refusal(order, await self.refuse(meant, order.why, refusal))
-
-    async def refuse(self, meant: CommandIntent, why: str, refusal: str) -> str:
+    async def refuse(self, command: Command, refusal: str) -> str:
         """Write a refused command to the audit; return its outcome."""
         outcome = f"refused: {refusal}"
-        for line in self._write_audit(meant, why):
+        for line in self._write_audit(command):
             self._end(line, outcome)
         return outcome
 
-    async def _do(self, action: Action, order: Command, meant: CommandIntent) -> CommandDone:
-        """Execute the command for each target, after syncing their audit lines."""
-        why = "; ".join(text for text in (order.why, action.confirms and f"confirmed: {action.confirms}") if text)
-        outcomes, trouble = await self.perform(action, meant, why=why, reason=order.why)
-        return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=_summarize(outcomes) + trouble)
-
     async def perform(
-        self, action: Action, meant: CommandIntent, *, why: str, reason: str = "", is_local: bool = True
+        self, action: Action, command: Command, *, note: str = "", is_local: bool = True
     ) -> tuple[list[tuple[bool, str]], str]:
         """Execute a permitted command for each target, after syncing the audit lines.
 
         Args:
-            why: for the audit.
-            reason: the operator's own words.
+            note: what the audit has beside the reason.
             is_local: a console of this engine gave it, so it stands until it is revoked.
 
         Returns: whether each target was done, with its sentence; and what could not be written.
         """
-        lines = self._write_audit(meant, why)
+        lines = self._write_audit(command, note)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
-        for line, target in zip(lines, meant.targets or ("",), strict=True):
-            deed = CommandTarget(scope=meant.scope, target=target, by=meant.by, why=reason if is_local else why)
-            done, said = await self._act(action.id, deed)
-            stands |= is_local and done and self._orders.note(action, deed, at=self._clock())
+        for line, one in zip(lines, each_target(command), strict=True):
+            done, said = await self._act(one)
+            stands |= is_local and done and self._orders.note(one, at=self._clock())
             outcomes.append((done, said))
             self._end(line, said)
         trouble = "" if on_disk else f" (the audit is not written: {self._audit.trouble})"
         if is_local and action.stands_for and any(done for done, _ in outcomes):
-            self._ordered(action, meant)
+            self._ordered(command)
         if stands and (unwritten := await self._orders.keep()):
             trouble += f" (the engine after this one will not know: {unwritten})"
         return outcomes, trouble
 
-    async def write_through(
-        self, meant: CommandIntent, why: str, act: Callable[[], Awaitable[tuple[bool, str]]]
-    ) -> tuple[bool, str]:
+    async def write_through(self, command: Command, act: Callable[[], Awaitable[tuple[bool, str]]]) -> tuple[bool, str]:
         """Await an act that is not this engine's own, after syncing its audit lines; return its result."""
-        lines = self._write_audit(meant, why)
+        lines = self._write_audit(command)
         on_disk = await self._audit.sync()
         done, said = await act()
         for line in lines:
             self._end(line, said)
         return done, said if on_disk else f"{said} (the audit is not written: {self._audit.trouble})"
 
-    async def supersede(self, action: Action, meant: CommandIntent) -> None:
+    async def supersede(self, command: Command) -> None:
         """Forget local standing orders about the same subjects: an order of the fleet holds now."""
-        if self._orders.forget(action, meant.scope, meant.targets or ("",)) and (trouble := await self._orders.keep()):
+        if self._orders.forget(command) and (trouble := await self._orders.keep()):
             log.warning("an order of the fleet superseded a local one, which is still stored: %s", trouble)
 
-    def _write_audit(self, meant: CommandIntent, why: str) -> list[int]:
+    def _write_audit(self, command: Command, note: str = "") -> list[int]:
+        why = "; ".join(filter(None, (command.why, note)))
         return [
             self._audit.record(
                 Commanded(
                     at=self._clock(),
-                    command=meant.action_id,
-                    target=named(meant.scope, target),
-                    by=meant.by,
+                    command=one.action_id,
+                    target=named(one.scope, one.target),
+                    by=one.by,
                     why=why,
                 )
             )
-            for target in meant.targets or ("",)
+            for one in each_target(command)
         ]
 
     def _end(self, line: int, outcome: str) -> None:
         self._audit.record(CommandEnded(at=self._clock(), command_seq=line, outcome=outcome))
 
-    async def _act(self, action_id: str, deed: CommandTarget) -> tuple[bool, str]:
+    async def _act(self, command: Command) -> tuple[bool, str]:
         try:
-            return True, await COMMAND_HANDLERS[action_id](self._reach, deed)
+            return True, await COMMAND_HANDLERS[command.action_id](self._reach, command)
         except (PairedError, AzureError, ServiceBusError, TimeoutError) as error:
             return False, masked(" ".join(str(error).split())[:MAX_ERROR_CHARS]) or type(error).__name__
         except Exception as error:
-            log.exception("the command %s failed", action_id)
-            return False, f"{action_id} failed in the engine ({type(error).__name__}: {error}); see its log"
+            log.exception("the command %s failed", command.action_id)
+            return False, f"{command.action_id} failed in the engine ({type(error).__name__}: {error}); see its log"
+
+    # -- orders of the fleet: they count by the rules, and their signed text has the confirmation, so none is armed
+
+    async def carry_out(self, effect: CarryOut | Undo) -> OrderEnded:
+        """Carry out an order, or refuse it with a reason. Never raises PairedError."""
+        if isinstance(effect, CarryOut):
+            return await self._carry_out(effect)
+        held = effect.order.command
+        undo = BY_ID[BY_ID[held.action_id].undo]
+        command = replace(held, action_id=undo.id, by=f"{held.by} (fleet)", why=effect.text)
+        return await self._set_state(undo, command, "")
+
+    async def post(self, request: PostOrder, poster: OrderPoster, *, viewer: bool) -> CommandDone:
+        """Post a console's signed order, or refuse with a reason. Never raises.
+
+        A read-only engine posts too: the order changes this engine by its own rules, as any other.
+        """
+
+        def refuse(text: str) -> CommandDone:
+            return CommandDone(id=request.id, ok=False, text=f"refused: {text}")
+
+        if viewer:
+            return refuse("this console was opened to look only")
+        signed = request.signed.encode()
+        try:
+            text = decode_order_text(signed)
+        except UnreadableError as error:
+            return refuse(str(error))
+        order = Order(text=text, signed=signed, signature=request.signature)
+        if self._require_reason and not text.why.strip():
+            return refuse("an order needs a reason here (require_reason is set): give one")
+        if void := await poster.check(order):
+            return refuse(void)
+
+        async def act() -> tuple[bool, str]:
+            try:
+                await poster.post_order(order)
+            except FleetBoardError as error:
+                return False, f"the order is not known to be on the board: {error}"
+            return True, f"order {order.id} is posted"
+
+        why = f"{text.why} (posted for the fleet)".strip()
+        command = Command(action_id=text.verb, scope=text.scope, targets=text.targets, by=request.by, why=why)
+        done, said = await self.write_through(command, act)
+        return CommandDone(id=request.id, ok=done, text=said)
+
+    async def _carry_out(self, effect: CarryOut) -> OrderEnded:
+        command, order_id = effect.command, effect.order.id
+        action = BY_ID[command.action_id]
+        is_new = action_row.changes_something(action, self._look(), command)  # else it only prolongs what holds here
+        refusal = self._read_only(action, viewer=False) if is_new else ""
+        if self._require_reason and not command.why.strip():
+            refusal = f"{action.label} needs a reason here (require_reason is set)"
+        command = replace(command, why=f"{command.why} (order {order_id[:8]} of the fleet)".strip())
+        if refusal:
+            await self.refuse(command, refusal)
+            return self._refused(order_id, command, refusal)
+        return await self._set_state(action, command, order_id, late=effect.late)
+
+    async def _set_state(self, action: Action, command: Command, order_id: str, *, late: str = "") -> OrderEnded:
+        """Let the state of an order hold here. An engine in which it holds already has done it."""
+        if command.scope == Scope.ENTITY and not action.revokes:
+            for target in command.targets:
+                self._reach.paired.watch(target)  # its first send may come later
+        snapshot = self._look()
+        fault = action_row.fault(action, snapshot, command)
+        is_unknown_here = action.revokes and command.scope == Scope.ENTITY  # so it does not stand here either
+        if fault and not is_unknown_here:
+            return self._refused(order_id, command, fault)
+        reasons = {one.target: fault or self._why_not(action, snapshot, one) for one in each_target(command)}
+        undone = tuple(target for target, reason in reasons.items() if not reason)
+        outcomes: list[tuple[bool, str]] = []
+        trouble = ""
+        if undone:
+            part = replace(command, targets=tuple(filter(None, undone)))
+            outcomes, trouble = await self.perform(action, part, is_local=False)
+        await self.supersede(command)
+        failed = tuple(one for one, (ok, _) in zip(undone, outcomes, strict=True) if not ok)
+        texts = (*reasons.values(), *(text for _, text in outcomes), late, trouble)
+        return OrderEnded(
+            at=self._clock(),
+            order_id=order_id,
+            outcome=Outcome.FAILED if failed else Outcome.DONE,
+            text=repeated("; ".join(filter(None, texts))),
+            not_held=failed,
+        )
+
+    def _why_not(self, action: Action, snapshot: Snapshot, command: Command) -> str:
+        """Return why nothing is to do. A syphon that does not run moves nothing, so it is as good as paused."""
+        if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
+            return "this engine runs no syphon"
+        return action_row.why_not(action, snapshot, command)
+
+    def _refused(self, order_id: str, command: Command, text: str) -> OrderEnded:
+        return OrderEnded(
+            at=self._clock(),
+            order_id=order_id,
+            outcome=Outcome.REFUSED,
+            text=repeated(text),
+            not_held=command.targets or ("",),
+        )
 
 
-def _read(order: Arm | Command, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
-    """Return the command's row, its intent and its fault; the fault is empty if there is none."""
-    action = BY_ID.get(order.action_id)
-    nothing = CommandIntent(order.action_id, Scope.ALL, order.targets, order.by)
+def _read(command: Command, snapshot: Snapshot) -> tuple[Action | None, Command, str]:
+    """Return the command's row, the command with its scope, and its fault; the fault is empty if there is none."""
+    action = BY_ID.get(command.action_id)
     if action is None:
-        return None, nothing, f"there is no command {order.action_id!r}; there are {', '.join(BY_ID)}"
-    if not order.by.strip():
-        return action, nothing, f"{order.action_id} needs the name of its operator"
-    try:
-        scope = Scope(order.scope) if order.scope else action.scope
-    except ValueError:
-        return action, nothing, f"{order.scope!r} is no kind of target; the kinds are {', '.join(Scope)}"
-    meant = CommandIntent(order.action_id, scope, order.targets, order.by)
-    return action, meant, action_row.fault(action, snapshot, scope, order.targets)
+        return None, command, f"there is no command {command.action_id!r}; there are {', '.join(BY_ID)}"
+    if not command.by.strip():
+        return action, command, f"{command.action_id} needs the name of its operator"
+    if command.scope and command.scope not in list(Scope):
+        return action, command, f"{command.scope!r} is no kind of target; the kinds are {', '.join(Scope)}"
+    command = replace(command, scope=command.scope or action.scope)
+    return action, command, action_row.fault(action, snapshot, command)
 
 
-def _refusal(order: Order, text: str) -> CommandDone:
+def _refusal(order: Arm | Execute, text: str) -> CommandDone:
     return CommandDone(id=order.id, ok=False, text=text)
 
 

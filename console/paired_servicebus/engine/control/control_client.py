@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError, other_format
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -143,77 +144,51 @@ class ControlClient:
         while (update := await self._mailbox.take()) is not None:
             yield update
 
-    async def command(
-        self,
-        action_id: str,
-        *,
-        targets: tuple[str, ...] = (),
-        scope: str = "",
-        by: str,
-        why: str = "",
-        token: str = "",
-        typed: str = "",
-    ) -> protocol.CommandDone:
-        """Send the command `action_id` and return its outcome.
+    async def execute(self, command: Command, *, token: str = "", typed: str = "") -> protocol.CommandDone:
+        """Send a command and return its outcome.
 
         Args:
-            action_id: an id of paired_servicebus.core.operator.actions.
-            targets, scope: its targets.
             token, typed: for a dangerous command: the token of `arm`, and the operator's confirmation.
 
         Raises:
             CommandRefusedError: the guard refused, or the command failed; the text has the reason.
             EngineNotRunningError: the engine went away or did not answer in time; the outcome is unknown.
         """
-        order = protocol.Command(
-            id=next(self._numbers),
-            action_id=action_id,
-            scope=scope,
-            targets=targets,
-            by=by,
-            sudo_user=sudo_user(),
-            why=why,
-            token=token,
-            typed=typed,
+        request = protocol.Execute(
+            id=next(self._numbers), command=command, sudo_user=sudo_user(), token=token, typed=typed
         )
-        slow = action_id in BY_ID and BY_ID[action_id].slow
-        done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
+        slow = command.action_id in BY_ID and BY_ID[command.action_id].slow
+        done = await self._ask(request, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
         assert isinstance(done, protocol.CommandDone), "a command is answered by CommandDone"
         return done
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> protocol.Armed:
-        """Arm the dangerous command `action_id` for some seconds.
+    async def arm(self, command: Command) -> protocol.Armed:
+        """Arm a dangerous command for some seconds.
 
         Raises:
-            CommandRefusedError, EngineNotRunningError: as `command`.
+            CommandRefusedError, EngineNotRunningError: as `execute`.
         """
-        armed = await self._ask(
-            protocol.Arm(
-                id=next(self._numbers), action_id=action_id, scope=scope, targets=targets, by=by, sudo_user=sudo_user()
-            ),
-            COMMAND_TIMEOUT,
-        )
+        request = protocol.Arm(id=next(self._numbers), command=command, sudo_user=sudo_user())
+        armed = await self._ask(request, COMMAND_TIMEOUT)
         assert isinstance(armed, protocol.Armed), "an order is either armed or refused"
         return armed
 
-    async def order(
-        self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
-    ) -> protocol.CommandDone:
-        """Arm `action_id` if it is dangerous, and send it; `typed` is the operator's confirmation.
+    async def order(self, command: Command, *, typed: str = "") -> protocol.CommandDone:
+        """Arm a command if it is dangerous, and send it; `typed` is the operator's confirmation.
 
         Raises:
-            CommandRefusedError, EngineNotRunningError: as `command`.
+            CommandRefusedError, EngineNotRunningError: as `execute`.
         """
-        action, token = BY_ID.get(action_id), ""
+        action, token = BY_ID.get(command.action_id), ""
         if action is not None and action.dangerous:
-            token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
-        return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
+            token = (await self.arm(command)).token
+        return await self.execute(command, token=token, typed=typed)
 
     async def post_order(self, *, signed: bytes, signature: str, by: str) -> protocol.CommandDone:
         """Have the engine post a signed order over the fleet; the answer says whether it is on the board.
 
         Raises:
-            CommandRefusedError, EngineNotRunningError: as `command`.
+            CommandRefusedError, EngineNotRunningError: as `execute`.
         """
         order = protocol.PostOrder(
             id=next(self._numbers), by=by, sudo_user=sudo_user(), signed=signed.decode(), signature=signature
@@ -240,7 +215,7 @@ class ControlClient:
 
         Raises:
             CommandRefusedError: the engine does not show them; the text has the reason.
-            EngineNotRunningError: as `command`.
+            EngineNotRunningError: as `execute`.
         """
         look = protocol.LookAtMessages(
             id=next(self._numbers),

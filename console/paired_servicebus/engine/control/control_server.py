@@ -27,7 +27,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
-from paired_servicebus.engine.control.protocol import audit_name, is_ours, name_of, peer_uid
+from paired_servicebus.engine.control.protocol import is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from servicebus_amqp.server.admission import SCARCE_SECONDS, Admission
@@ -455,8 +455,7 @@ class ControlServer:
             task.add_done_callback(console.orders.discard)
 
     async def _answer(self, console: _Console, order: protocol.Request) -> None:
-        by = audit_name(console.user, claimed=order.by, sudo_user=order.sudo_user)
-        answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
+        answer = await self._execute(protocol.name_peer(order, console.user), console.viewer)
         with suppress(OSError):  # it went meanwhile: the timeline has the outcome
             await console.say(protocol.encode(answer))
 

@@ -2,8 +2,8 @@
 
 A client opens with Hello and its position. The engine answers Welcome, sends the missed events, and then events as they
 happen and snapshots about once a second. A client that shows graphs gets all their values once, and then each new one
-every five seconds. The client sends commands; each is answered by one CommandDone with its
-number, in any sequence. A dangerous command is armed first: an Arm is answered by Armed, whose token goes with the
+every five seconds. The client sends commands; each Execute is answered by one CommandDone with its number, in any
+sequence. A dangerous command is armed first: an Arm is answered by Armed, whose token goes with the
 command, or by a CommandDone with the refusal. Goodbye is the engine's last line, with the reason.
 
 Fields are added, never renamed; an incompatible change raises VERSION. Peers' data is untrusted: decoding raises only
@@ -23,12 +23,13 @@ import re
 import socket
 import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
 from paired_servicebus.core.errors import ControlError, UnreadableError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessagePage
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
@@ -100,7 +101,7 @@ def _cleaned(claim: str) -> str:
     return _NOT_IN_NAMES.sub("?", claim[:_LONGEST_CLAIM])
 
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_CLIENT_LINE_BYTES: Final = 64 * 1024
 """Bytes in a line that an engine accepts."""
 MAX_ENGINE_LINE_BYTES: Final = 32 * 1024 * 1024
@@ -131,31 +132,29 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Whether the client shows curves over time; an older client would not understand GraphsSent."""
 
 
-class _OperatorsOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The common part of an operator's orders. `id` is the client's number for it and comes back in the answer.
+class _Commanding(msgspec.Struct, frozen=True, kw_only=True):
+    """The common part of Arm and Execute. `id` is the client's number for it and comes back in the answer.
 
-    action_id: an id of paired_servicebus.core.operator.actions; on the wire its name is "verb".
-    scope: the kind of the targets, a value of Scope; empty: the action's first one.
-    by: the client's own name for itself; the engine replaces it by the kernel's name of its peer.
+    command: its `by` is the client's own name for itself; the engine replaces it by the kernel's name of its peer.
     sudo_user: the client's SUDO_USER, which the audit marks as a claim.
     """
 
     id: int
-    action_id: str = msgspec.field(name="verb")
-    scope: str = ""
-    targets: tuple[str, ...] = ()
-    by: str
+    command: Command
     sudo_user: str = ""
 
+    @property
+    def action_id(self) -> str:
+        return self.command.action_id
 
-class Arm(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="arm"):
-    """A dangerous order is meant: the first of its two steps."""
+
+class Arm(_Commanding, frozen=True, kw_only=True, tag_field="t", tag="arm"):
+    """A dangerous command is meant: the first of its two steps."""
 
 
-class Command(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="command"):
+class Execute(_Commanding, frozen=True, kw_only=True, tag_field="t", tag="execute"):
     """An operator's command. token, typed: for a dangerous one: Armed's token, and the operator's confirmation."""
 
-    why: str = ""
     token: str = ""
     typed: str = ""
 
@@ -163,7 +162,7 @@ class Command(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="co
 class PostOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="post_order"):
     """An order over the fleet, signed by the client's operator: the engine posts it on the board of orders.
 
-    signed: the signed bytes, which are UTF-8; only they decide. `id`, `by` and `sudo_user` as in other orders.
+    signed: the signed bytes, which are UTF-8; only they decide. `id`, `by` and `sudo_user` as in Execute.
     """
 
     action_id: ClassVar[str] = "post an order"
@@ -176,7 +175,7 @@ class PostOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="p
 
 
 class _Look(msgspec.Struct, frozen=True, kw_only=True):
-    """The common part of looks at messages, which change nothing. `id`, `by` and `sudo_user` as in orders.
+    """The common part of looks at messages, which change nothing. `id`, `by` and `sudo_user` as in PostOrder.
 
     queue: the path of a backlog queue. kind: a value of MessageKind.
     """
@@ -283,7 +282,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
 
 
 Look = LookAtMessages | LookAtMessage
-FromClient = Hello | Arm | Command | PostOrder | LookAtMessages | LookAtMessage
+FromClient = Hello | Arm | Execute | PostOrder | LookAtMessages | LookAtMessage
 FromEngine = (
     Welcome
     | SnapshotSent
@@ -296,7 +295,7 @@ FromEngine = (
     | MessageFound
     | Goodbye
 )
-Order = Arm | Command | PostOrder
+Order = Arm | Execute | PostOrder
 Request = Order | Look
 Answer = Armed | CommandDone
 Reply = Answer | MessagesFound | MessageFound
@@ -306,6 +305,14 @@ Message = TypeVar("Message")
 _ENCODER: Final = msgspec.json.Encoder()
 _FROM_CLIENT: Final[msgspec.json.Decoder[FromClient]] = msgspec.json.Decoder(FromClient)
 _FROM_ENGINE: Final[msgspec.json.Decoder[FromEngine]] = msgspec.json.Decoder(FromEngine)
+
+
+def name_peer(request: Request, user: str | None) -> Request:
+    """Return a request with the peer's name for the audit; audit_name has the argument."""
+    if isinstance(request, Arm | Execute):
+        by = audit_name(user, claimed=request.command.by, sudo_user=request.sudo_user)
+        return msgspec.structs.replace(request, command=replace(request.command, by=by))
+    return msgspec.structs.replace(request, by=audit_name(user, claimed=request.by, sudo_user=request.sudo_user))
 
 
 class ControlProtocolError(ControlError):

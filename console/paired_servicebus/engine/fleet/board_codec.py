@@ -31,7 +31,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Report,
     kind_of,
 )
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.envelope_codec import broker_properties

@@ -55,8 +55,8 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.orders.engine_orders import Kept
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS
-from paired_servicebus.core.fleet.orders.standing import Kept
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.masking import masked
@@ -444,7 +444,7 @@ class FleetDriver:
                 order_id=effect.order.id,
                 outcome=Outcome.FAILED,
                 text="failed; see the log",
-                not_held=effect.targets or ("",),
+                not_held=effect.command.targets or ("",),
             )
             self._tell(ended or failed)
         self._changed()

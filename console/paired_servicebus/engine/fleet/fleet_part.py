@@ -31,16 +31,13 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
-from paired_servicebus.core.fleet.orders.order_text import decode_order_text
-from paired_servicebus.core.fleet.orders.standing import Kept
+from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept
+from paired_servicebus.core.fleet.orders.order_rules import ThisEngine, decode_order_text
 from paired_servicebus.core.fleet.roster.roster import syphons_elsewhere, usage_from
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot, Trouble, TroubleKind
-from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
-from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.durable_file import replace_file
 from paired_servicebus.engine.fleet.board_codec import PostedBy
@@ -192,10 +189,11 @@ class FleetPart:
         """Take the engine's own state."""
         self._driver.note(snapshot)
 
-    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...], by: str) -> None:
+    def note_order(self, command: Command) -> None:
         """Note a local operator's order: what the fleet ordered about the same does not hold here."""
-        subjects = tuple((action.stands_for, scope, one.casefold()) for one in targets or ("",))
-        self._driver.note_local(subjects, f"{action.participle or action.label} here by {repeated(by)}")
+        action = BY_ID[command.action_id]
+        subjects = tuple((action.stands_for, command.scope, one.casefold()) for one in command.targets or ("",))
+        self._driver.note_local(subjects, f"{action.participle or action.label} here by {repeated(command.by)}")
 
     async def check(self, order: Order) -> str:
         """Return why an order would be void if it were posted; empty if it would count, as far as is known here."""
@@ -270,7 +268,7 @@ class NoFleet:
     async def take_up(self) -> None:
         """Do nothing."""
 
-    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...], by: str) -> None:
+    def note_order(self, command: Command) -> None:
         """Do nothing."""
 
     async def check(self, order: Order) -> str:

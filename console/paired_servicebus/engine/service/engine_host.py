@@ -28,8 +28,7 @@ from typing import Final, Self
 
 from paired_servicebus.core.accounting.send_times import Buckets
 from paired_servicebus.core.errors import PairedError, UnreadableError
-from paired_servicebus.core.fleet.orders.engine_orders import to_take_up
-from paired_servicebus.core.fleet.orders.standing import Kept
+from paired_servicebus.core.fleet.orders.engine_orders import Kept, to_take_up
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.policy import Policy, times_line
@@ -39,8 +38,13 @@ from paired_servicebus.core.operator.failover_readiness import Evidence, answere
 from paired_servicebus.core.series.graphs import STEP_SECONDS, Mark, SeriesRing
 from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.commands.drain_process import DrainProcess
-from paired_servicebus.engine.commands.fleet_guard import FleetGuard, take_up_stored
-from paired_servicebus.engine.commands.guard import CommandContext, Guard, StandingOrder, StandingOrders
+from paired_servicebus.engine.commands.guard import (
+    CommandContext,
+    Guard,
+    StandingOrder,
+    StandingOrders,
+    take_up_stored,
+)
 from paired_servicebus.engine.commands.message_requests import MessageRequests
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
 from paired_servicebus.engine.control.protocol import Arm, Look, PostOrder, Reply, Request, Welcome
@@ -250,7 +254,6 @@ class EngineHost:
         self._socket_trouble: tuple[Trouble, ...] = ()
         self._kept = Kept()
         self._has_taken_up = False
-        self._fleet_guard: FleetGuard | None = None
 
     async def __aenter__(self) -> Self:
         """Open the journal, and read the previous engine's orders. A folder that cannot be used is tried again."""
@@ -338,18 +341,14 @@ class EngineHost:
         paired.write_together(self._journal.together)
         await self._end_orders_before()
         self._messages = MessageRequests(paired, self, hides_bodies=self._identity.hides_bodies, clock=self._clock)
-        context, required = self._command_context(paired), self._identity.require_reason
         self._guard = Guard(
-            context,
+            self._command_context(paired),
             self,
             self._orders,
             look=lambda: self._snapshot(paired),
-            require_reason=required,
+            require_reason=self._identity.require_reason,
             clock=self._clock,
-            ordered=lambda action, meant: self._fleet.note_order(action, meant.scope, meant.targets, meant.by),
-        )
-        self._fleet_guard = FleetGuard(
-            self._guard, context, look=lambda: self._snapshot(paired), require_reason=required, clock=self._clock
+            ordered=lambda command: self._fleet.note_order(command),
         )
         before = self._journal.predecessor
         self.record(
@@ -373,7 +372,7 @@ class EngineHost:
             warn=self.warn,
             changed=self._wake,
             clock=self._clock,
-            carry_out=self._fleet_guard.carry_out,
+            carry_out=self._guard.carry_out,
             spool=self._spool,
             kept=self._kept,
         )
@@ -525,8 +524,7 @@ class EngineHost:
         if isinstance(order, Arm):
             return self._guard.arm(order, viewer=viewer)
         if isinstance(order, PostOrder):
-            assert self._fleet_guard is not None, "adopt makes both"
-            return await self._fleet_guard.post(order, self._fleet, viewer=viewer)
+            return await self._guard.post(order, self._fleet, viewer=viewer)
         done = await self._guard.execute(order, viewer=viewer)
         self._wake()
         return done

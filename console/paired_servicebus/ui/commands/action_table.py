@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action, Question, to_type
@@ -21,12 +22,12 @@ from paired_servicebus.core.operator.consequences import NOT_REACHED, REACHES, U
 from paired_servicebus.core.operator.fleet_question import has_fleet_order, why_not_over_fleet
 from paired_servicebus.core.operator.fleet_sentences import engines_left_out
 from paired_servicebus.core.operator.targets import (
-    ActionTarget,
     Scope,
     all_there,
     entities_of,
     entity_at,
     named,
+    names_of,
     not_reached,
     queue_at,
 )
@@ -145,7 +146,7 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found
         return
     for order in ACTIONS:
         if order.scopes[0] is scope:
-            yes = to_type(view.snapshot, scope, targets)
+            yes = to_type(view.snapshot, Command(action_id=order.id, scope=scope, targets=targets))
             words = ["paired", *order.verb.split(), *targets, *(["--yes", yes] if order.dangerous else [])]
             engine = ["--engine", view.snapshot.pairing]
             yield (f"command: {order.label}", shlex.join([*words, *engine]))
@@ -216,15 +217,16 @@ class ConsoleAction:
         """Whether it asks yes or no first, without arming."""
         return self.order is not None and self.order.ask is not None
 
-    def aim(self, view: View) -> ActionTarget:
+    def aim(self, view: View) -> Command:
         """Return its targets: the selection."""
         if self.order is None:
-            return ActionTarget()
-        if self.order.scope is Scope.ALL and Scope.QUEUE in self.order.scopes:
-            return _syphon_aim(view)
-        return ActionTarget(self.order.scope, _SELECTED[self.order.scope](view))
+            return Command(action_id=self.id, scope=Scope.ALL)
+        scope = self.order.scope
+        if scope is Scope.ALL and Scope.QUEUE in self.order.scopes and _is_queue_meant(view):
+            scope = Scope.QUEUE
+        return Command(action_id=self.id, scope=scope, targets=_SELECTED[scope](view))
 
-    def why_not(self, view: View, aim: ActionTarget | None = None) -> str:
+    def why_not(self, view: View, aim: Command | None = None) -> str:
         """Return why it is not possible now, as a clause after "not possible: "; empty if it is.
 
         What is possible over the fleet alone is possible. `aim`: its targets, if they are not the selection.
@@ -232,13 +234,13 @@ class ConsoleAction:
         here = self.why_not_here(view, aim)
         return here if here and self.why_not_over_fleet(view, aim) else ""
 
-    def why_not_here(self, view: View, aim: ActionTarget | None = None) -> str:
+    def why_not_here(self, view: View, aim: Command | None = None) -> str:
         """Return why the engine on screen cannot do it now."""
         if self.order is None:
             return self.special(view)
         return _no_command(view, self.order) or _no_aim(view, self.order, aim or self.aim(view))
 
-    def why_not_over_fleet(self, view: View, aim: ActionTarget | None = None) -> str:
+    def why_not_over_fleet(self, view: View, aim: Command | None = None) -> str:
         """Return why it cannot be ordered over the fleet now."""
         if self.order is None:
             return "it is no order"
@@ -297,15 +299,15 @@ def _no_console(view: View) -> str:
     return f"waiting for the engine's answer to {view.waiting_for}" if view.waiting_for else ""
 
 
-def _nothing_selected(aim: ActionTarget) -> str:
-    return f"no {aim.scope} is selected" if aim.scope is not Scope.ALL and not aim.targets else ""
+def _nothing_selected(aim: Command) -> str:
+    return f"no {aim.scope} is selected" if aim.scope != Scope.ALL and not aim.targets else ""
 
 
-def _no_aim(view: View, order: Action, aim: ActionTarget) -> str:
+def _no_aim(view: View, order: Action, aim: Command) -> str:
     if text := _nothing_selected(aim):
         return text
     assert view.snapshot is not None, "without one no command is possible"
-    return action_row.fault(order, view.snapshot, *aim) or action_row.why_not(order, view.snapshot, *aim)
+    return action_row.fault(order, view.snapshot, aim) or action_row.why_not(order, view.snapshot, aim)
 
 
 _ORDERED: Final = tuple(
@@ -315,13 +317,11 @@ _ORDERED: Final = tuple(
 )
 
 
-def _syphon_aim(view: View) -> ActionTarget:
-    """Return the selected backlog queue on its page, unless the whole syphon is paused: then the whole syphon."""
+def _is_queue_meant(view: View) -> bool:
+    """Return whether the syphon's order is about the selected backlog queue: on its page, unless all is paused."""
     syphon = view.snapshot.syphon if view.snapshot else None
-    of_queue = view.page is Page.BACKLOG and view.queue and not view.on_unused
-    if not of_queue or syphon is None or syphon.status is SyphonStatus.PAUSED:
-        return ActionTarget()
-    return ActionTarget(Scope.QUEUE, (view.queue,))
+    of_queue = view.page is Page.BACKLOG and bool(view.queue) and not view.on_unused
+    return of_queue and syphon is not None and syphon.status is not SyphonStatus.PAUSED
 
 
 def _no_details(view: View) -> str:
@@ -516,7 +516,7 @@ class Fact(NamedTuple):
 def facts(
     action_id: str,
     snapshot: Snapshot | None,
-    aim: ActionTarget,
+    aim: Command,
     keys: Keymap = DEFAULT_KEYMAP,
     others: Sequence[Neighbour] = (),
     left_out: Sequence[Neighbour] = (),
@@ -547,14 +547,14 @@ def facts(
     return tuple(found)
 
 
-def expectation(action_id: str, snapshot: Snapshot | None, aim: ActionTarget) -> str:
+def expectation(action_id: str, snapshot: Snapshot | None, aim: Command) -> str:
     """Return what the newest readings say against an order: a refusal, or that it does not help. Empty: nothing."""
     if snapshot is None or not all_there(snapshot, aim):
         return ""
     return sentence(BY_ID[action_id].expect, snapshot, aim)
 
 
-def question(action: ConsoleAction, aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
+def question(action: ConsoleAction, aim: Command, snapshot: Snapshot, keys: Keymap) -> Question:
     """Return the question of an action that asks first."""
     assert action.order is not None, "local actions ask nothing"
     assert action.order.ask is not None, "this action asks nothing"
@@ -565,10 +565,10 @@ def _undo_key(action: Action, keys: Keymap) -> str:
     return keys.label(CONSOLE_BY_ID[action.undo]) if action.undo else ""
 
 
-def title(action_id: str, label: str, snapshot: Snapshot | None, aim: ActionTarget, pairing: str) -> str:
+def title(action_id: str, label: str, snapshot: Snapshot | None, aim: Command, pairing: str) -> str:
     """Return the dialog's first line: the command, its targets, and the senders that it does not reach."""
     names = f": {join_names(named(aim.scope, one) for one in aim.targets)}" if len(aim.targets) > 1 else ""
-    asked = f"{only_here(BY_ID[action_id], snapshot)}{label}: {str(aim) or pairing}{names}"
+    asked = f"{only_here(BY_ID[action_id], snapshot)}{label}: {names_of(aim) or pairing}{names}"
     not_done = BY_ID[action_id].not_done
     missed = not_reached(not_done, entities_of(snapshot, aim)) if snapshot is not None else ""
     return f"{asked} — {missed}" if missed else asked
@@ -581,11 +581,11 @@ def only_here(action: Action | None, snapshot: Snapshot | None) -> str:
     return f"Only {name(snapshot.fleet.me)}: "
 
 
-def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: ActionTarget) -> str:
+def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: Command) -> str:
     """Return the engines, and the affected sends at each and in total."""
     engines = [(snapshot.pairing, snapshot), *((one.name, one.snapshot) for one in others)]
     reached = [(name, found) for name, found in engines if found is not None]
-    if aim.scope is not Scope.ENTITY:
+    if aim.scope != Scope.ENTITY:
         return f"{_of(len(reached), len(engines))}: {', '.join(name for name, _ in reached)}"
     rates = [(name, sum(one.sends_per_second for one in entities_of(found, aim))) for name, found in reached]
     each = ", ".join(f"{name} {rate(per_second)}/s" for name, per_second in rates)
@@ -593,9 +593,9 @@ def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: ActionTar
     return f"{total}: {each}; senders elsewhere are not affected; their state is {UNKNOWN}"
 
 
-def _left_out(snapshot: Snapshot, aim: ActionTarget, others: Sequence[Neighbour], left_out: Sequence[Neighbour]) -> str:
+def _left_out(snapshot: Snapshot, aim: Command, others: Sequence[Neighbour], left_out: Sequence[Neighbour]) -> str:
     """Return the known engines that send to the same entities and go on as they are; empty: none is known."""
-    if aim.scope is not Scope.ENTITY:
+    if aim.scope != Scope.ENTITY:
         return ""
     if snapshot.fleet is not None:
         return engines_left_out(snapshot, aim, len(others))

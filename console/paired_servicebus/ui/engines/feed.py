@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import Order
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -60,19 +61,17 @@ class Feed(MessageSource, Protocol):
     async def run(self, emit: Emit) -> None:
         """Send news to `emit` until cancelled. Called once."""
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Arm a dangerous action; return the text to type, and the deadline. Raises ControlError: as `command`."""
+    async def arm(self, command: Command) -> Armed:
+        """Arm a dangerous command; return the text to type, and the deadline. Raises ControlError: as `execute`."""
 
-    async def command(
-        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
-    ) -> str:
-        """Order `action_id` and return the outcome as a sentence.
+    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
+        """Send a command and return the outcome as a sentence.
 
         Raises ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
 
     async def post_order(self, order: Order, *, by: str) -> str:
-        """Have the engine post a signed order over the fleet; return its answer. Raises ControlError: as `command`."""
+        """Have the engine post a signed order over the fleet; return its answer. Raises ControlError: as `execute`."""
 
 
 class EngineFeed:
@@ -106,16 +105,12 @@ class EngineFeed:
             self._failures += 1
             await self._sleep(pause)
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        return await self._reached(action_id).arm(action_id, scope=scope, targets=targets, by=by)
+    async def arm(self, command: Command) -> Armed:
+        return await self._reached(command.action_id).arm(command)
 
-    async def command(
-        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
-    ) -> str:
-        done = await self._reached(action_id).command(
-            action_id, scope=scope, targets=targets, by=by, why=fired.why, token=fired.token, typed=fired.typed
-        )
-        return done.text
+    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
+        client = self._reached(command.action_id)
+        return (await client.execute(command, token=fired.token, typed=fired.typed)).text
 
     async def post_order(self, order: Order, *, by: str) -> str:
         client = self._reached(order.text.verb)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import Order
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
@@ -45,22 +46,11 @@ class OtherEngines(Protocol):
         Raises EngineNotRunningError: no engine of that name runs here.
         """
 
-    async def arm_at(
-        self, names: Sequence[str], action_id: str, *, targets: tuple[str, ...], scope: str, by: str
-    ) -> tuple[EngineReply, ...]:
-        """Arm the dangerous `action_id` at each concurrently; return each answer. Never raises for one engine."""
+    async def arm_at(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
+        """Arm a dangerous command at each concurrently; return each answer. Never raises for one engine."""
 
-    async def command_at(
-        self,
-        ready: Sequence[EngineReply],
-        action_id: str,
-        *,
-        targets: tuple[str, ...],
-        scope: str,
-        by: str,
-        why: str = "",
-    ) -> tuple[EngineReply, ...]:
-        """Order `action_id` from each, fired with its own text; one that is not armed is skipped."""
+    async def execute_at(self, ready: Sequence[EngineReply], command: Command) -> tuple[EngineReply, ...]:
+        """Send a command to each, fired with its own text; one that is not armed is skipped."""
 
 
 class MultiEngineFeed:
@@ -84,13 +74,11 @@ class MultiEngineFeed:
             tasks.create_task(self._follow(emit))
             tasks.create_task(self._poll_neighbours(emit))
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        return await self._feed.arm(action_id, targets=targets, scope=scope, by=by)
+    async def arm(self, command: Command) -> Armed:
+        return await self._feed.arm(command)
 
-    async def command(
-        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
-    ) -> str:
-        return await self._feed.command(action_id, targets=targets, scope=scope, by=by, fired=fired)
+    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
+        return await self._feed.execute(command, fired)
 
     async def post_order(self, order: Order, *, by: str) -> str:
         return await self._feed.post_order(order, by=by)
@@ -110,34 +98,20 @@ class MultiEngineFeed:
         self._wake.set()
         await self._turning
 
-    async def arm_at(
-        self, names: Sequence[str], action_id: str, *, targets: tuple[str, ...], scope: str, by: str
-    ) -> tuple[EngineReply, ...]:
+    async def arm_at(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
         async def arm(client: ControlClient, name: str) -> EngineReply:
-            armed = await client.arm(action_id, targets=targets, scope=scope, by=by)
+            armed = await client.arm(command)
             return EngineReply(name=name, ok=True, text="armed", armed=armed)
 
         return tuple(await asyncio.gather(*(self._at(name, arm) for name in names)))
 
-    async def command_at(
-        self,
-        ready: Sequence[EngineReply],
-        action_id: str,
-        *,
-        targets: tuple[str, ...],
-        scope: str,
-        by: str,
-        why: str = "",
-    ) -> tuple[EngineReply, ...]:
-        async def command(one: EngineReply, client: ControlClient) -> EngineReply:
+    async def execute_at(self, ready: Sequence[EngineReply], command: Command) -> tuple[EngineReply, ...]:
+        async def execute(one: EngineReply, client: ControlClient) -> EngineReply:
             token, typed = (one.armed.token, one.armed.to_type) if one.armed is not None else ("", "")
-            done = await client.command(
-                action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed
-            )
-            return replace(one, text=done.text)
+            return replace(one, text=(await client.execute(command, token=token, typed=typed)).text)
 
         async def ordered(one: EngineReply) -> EngineReply:
-            return await self._at(one.name, lambda client, _: command(one, client)) if one.ok else one
+            return await self._at(one.name, lambda client, _: execute(one, client)) if one.ok else one
 
         return tuple(await asyncio.gather(*(ordered(one) for one in ready)))
 

@@ -18,8 +18,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator.action_row import spelled_out, typed_right
-from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -72,7 +72,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
     AUTO_FOCUS = "#cancel"
 
     def __init__(
-        self, action: ConsoleAction, aim: ActionTarget, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
+        self, action: ConsoleAction, aim: Command, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
     ) -> None:
         super().__init__()
         self.others = tuple(others)
@@ -185,13 +185,13 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         self.dismiss(FireRequest(token=self.armed.token, typed=self.armed.to_type, why=self._why()))
 
 
-def text_to_type(action: ConsoleAction, aim: ActionTarget, armed: Armed, others: Sequence[EngineReply]) -> str:
+def text_to_type(action: ConsoleAction, aim: Command, armed: Armed, others: Sequence[EngineReply]) -> str:
     """Return the text to type, never one character: what every engine asks for, or else the number of engines."""
     wanted = {armed.to_type, *(one.armed.to_type for one in others if one.armed is not None)}
     if len(wanted) > 1:
         return plural(1 + sum(one.armed is not None for one in others), "engine")
     assert action.order is not None, "local actions are not armed"
-    return spelled_out(action.order, aim.scope, aim.targets, asked=armed.to_type)
+    return spelled_out(action.order, aim, asked=armed.to_type)
 
 
 def unreached_statement(others: Sequence[EngineReply]) -> str:

@@ -7,6 +7,7 @@ for exactly those engines: if one more falls silent, the tick is gone. Returns t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from textual import events, on
@@ -18,21 +19,20 @@ from textual.widgets import Button, Input, Static
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText
-from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import spelled_out, typed_right
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.fleet_question import (
     FleetRequest,
+    OrderDraft,
     draft_request,
     engine_evidence,
     fleet_facts,
     fleet_title,
     silent_names,
 )
-from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -93,7 +93,7 @@ class FleetDialog(ModalScreen[Order | None]):
     def __init__(
         self,
         action: ConsoleAction,
-        aim: ActionTarget,
+        aim: Command,
         newest: Newest,
         *,
         signer: OrderSigner,
@@ -182,7 +182,7 @@ class FleetDialog(ModalScreen[Order | None]):
         return FleetRequest(command=command, engines=None if named == (ALL,) else named, stands_for=stands_for)
 
     def _command(self, why: str = "") -> Command:
-        return Command(action_id=self.order.id, scope=self.aim.scope, targets=self.aim.targets, why=why)
+        return replace(self.aim, why=why)
 
     def plain(self) -> FleetRequest:
         """Return the order for all engines, while the fields cannot be read."""
@@ -201,7 +201,7 @@ class FleetDialog(ModalScreen[Order | None]):
         asked, count = self.draft.to_type, self.draft.text.reach
         if count > 1:
             return plural(count, "engine")
-        return spelled_out(self.order, self.aim.scope, self.aim.targets, asked=asked)
+        return spelled_out(self.order, self.aim, asked=asked)
 
     @property
     def silent(self) -> frozenset[str]:

@@ -7,8 +7,9 @@ and in sight.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,9 +18,10 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.operator.action_row import Choice, Question
-from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.core.operator.targets import names_of
 from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.core.text.untrusted_text import harmless
@@ -93,7 +95,7 @@ class ReachDialog(QuestionBox[Reach]):
     ]
     AUTO_FOCUS = ""
 
-    def __init__(self, action: ConsoleAction, aim: ActionTarget, newest: Newest, *, cannot_sign: str) -> None:
+    def __init__(self, action: ConsoleAction, aim: Command, newest: Newest, *, cannot_sign: str) -> None:
         super().__init__()
         self.act = action
         self.aim = aim
@@ -162,7 +164,8 @@ class ReachText(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return the same number of lines for each reach."""
         dialog = self.dialog
-        shown = [line(Span(f" {dialog.act.label.capitalize()} {dialog.aim}".rstrip() + ": who does it?", Role.SUSPECT))]
+        asked = f" {dialog.act.label.capitalize()} {names_of(dialog.aim)}".rstrip()
+        shown = [line(Span(f"{asked}: who does it?", Role.SUSPECT))]
         for reach, label in ((Reach.HERE, "This engine"), (Reach.FLEET, "The fleet")):
             reason = dialog.why_not(reach, view)
             text = f"not possible: {reason}" if reason else _here(view) if reach is Reach.HERE else _fleet(view)
@@ -196,19 +199,12 @@ ROWS_EACH = 2
 LONGEST_LABEL = 24
 
 
-class ConfirmResult(NamedTuple):
-    """The chosen targets, and the reason."""
-
-    aim: ActionTarget
-    why: str
-
-
-class ConfirmDialog(QuestionBox[ConfirmResult]):
-    """Returns the chosen targets, or None."""
+class ConfirmDialog(QuestionBox[Command]):
+    """Returns the command with the chosen targets and the reason, or None."""
 
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, action: ConsoleAction, aim: ActionTarget, newest: Newest) -> None:
+    def __init__(self, action: ConsoleAction, aim: Command, newest: Newest) -> None:
         super().__init__()
         self.act = action
         self.aim = aim
@@ -274,7 +270,7 @@ class ConfirmDialog(QuestionBox[ConfirmResult]):
         if number is None:
             self.dismiss(None)
         elif not self.why_not(self._choices[number]):
-            self.dismiss(ConfirmResult(self._choices[number].aim, self._why()))
+            self.dismiss(replace(self._choices[number].aim, why=self._why()))
 
 
 class ConfirmText(Lines):

@@ -18,8 +18,9 @@ from textual.worker import get_current_worker
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.targets import ActionTarget, DeadLetters, Scope
+from paired_servicebus.core.operator.targets import DeadLetters, Scope, names_of
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import (
@@ -157,7 +158,7 @@ def _act(app: Console, action: ConsoleAction, *, named: bool) -> Choice:
     reason = action.why_not(view, aim)
     asks = "; asks first" if action.dangerous or action.asks else ""
     return Choice(
-        label=f"{action.label} {aim}".rstrip() if named else action.label,
+        label=f"{action.label} {names_of(aim)}".rstrip() if named else action.label,
         about=f"not now: {reason}" if reason else f"{action.help}{asks}",
         do=partial(app.do, action, aim),
         key=view.keys.label(action),
@@ -225,14 +226,15 @@ def messages_screen(app: Console, source: MessageSource, *, by: str, show_help: 
     return MessagesScreen(app.newest, acts)
 
 
-def _letters(index: str, numbers: Sequence[int]) -> ActionTarget:
-    return ActionTarget(Scope.DEAD_LETTERS, (DeadLetters(index, tuple(numbers)).target,))
+def _letters(index: str, numbers: Sequence[int]) -> Command:
+    target = DeadLetters(index, tuple(numbers)).target
+    return Command(action_id=SOME.id, scope=Scope.DEAD_LETTERS, targets=(target,))
 
 
 def _show_menu(app: Console, index: str, numbers: Sequence[int], why_not: str) -> None:
     """Let the operator pick an act on the chosen messages, or on the whole queue."""
-    some = _letters(index, numbers) if not why_not else ActionTarget(Scope.DEAD_LETTERS)
-    queue = ActionTarget(Scope.QUEUE, (index,) if index else ())
+    some = replace(_letters(index, numbers), targets=()) if why_not else _letters(index, numbers)
+    queue = Command(action_id=ALL.id, scope=Scope.QUEUE, targets=(index,) if index else ())
     choices = [_choice(app, SOME, some, why_not), _choice(app, ALL, queue, "", key="")]
     menu = PickList("Acts: nothing is done before its question", choices, app.view)
     app.push_screen(menu, _do_chosen)
@@ -243,10 +245,10 @@ def _do_chosen(chosen: Choice | None) -> None:
         chosen.do()
 
 
-def _choice(app: Console, action: ConsoleAction, aim: ActionTarget, why_not: str, key: str | None = None) -> Choice:
+def _choice(app: Console, action: ConsoleAction, aim: Command, why_not: str, key: str | None = None) -> Choice:
     reason = why_not or action.why_not(app.view, aim)
     return Choice(
-        label=f"{action.label} {aim}".rstrip(),
+        label=f"{action.label} {names_of(aim)}".rstrip(),
         about=f"not now: {reason}" if reason else f"{action.help}; asks first",
         do=partial(_do, app, action, aim, reason),
         key=app.view.keys.label(action) if key is None else key,
@@ -254,7 +256,7 @@ def _choice(app: Console, action: ConsoleAction, aim: ActionTarget, why_not: str
     )
 
 
-def _do(app: Console, action: ConsoleAction, aim: ActionTarget, reason: str) -> None:
+def _do(app: Console, action: ConsoleAction, aim: Command, reason: str) -> None:
     if reason:
         app.answer(f"{action.label} is not possible: {reason}", good=False)
     else:
@@ -483,7 +485,7 @@ class PairedApp(TerminalApp):
         """Run the key's action, or show why it is not possible."""
         self.do(action_table.for_key(key, self.view))
 
-    def do(self, action: ConsoleAction, aim: ActionTarget | None = None) -> None:
+    def do(self, action: ConsoleAction, aim: Command | None = None) -> None:
         """Run an action, or show why it is not possible. `aim`: its targets; default: the selection.
 
         Keys, palette and mouse all end here.

@@ -13,7 +13,8 @@ from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.fleet.fleet_documents import Order
-from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.core.model.command import Command
+from paired_servicebus.core.operator.targets import names_of
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.order_signer import OrderSigner
@@ -22,7 +23,7 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
-from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult, Reach, ReachDialog
+from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, Reach, ReachDialog
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, Page, View, follow_order
 
@@ -48,7 +49,7 @@ class Console(Protocol):
     def answer(self, text: str, *, good: bool) -> None: ...
     def choose(self, change: Callable[[View], View]) -> None: ...
     def turn_to(self, page: Page) -> None: ...
-    def do(self, action: ConsoleAction, aim: ActionTarget | None = None) -> None: ...
+    def do(self, action: ConsoleAction, aim: Command | None = None) -> None: ...
     def copy_to_clipboard(self, text: str) -> None: ...
     def push_screen(self, screen: Screen[T], callback: Callable[[T | None], None]) -> object: ...
     def run_worker(
@@ -75,17 +76,17 @@ class FleetDispatch:
         """Return why this dashboard cannot order over the fleet; empty if it can."""
         return "" if self._signer is not None else NO_KEY
 
-    def ask(self, action: ConsoleAction, aim: ActionTarget) -> None:
+    def ask(self, action: ConsoleAction, aim: Command) -> None:
         """Ask for the order over the fleet, then post it."""
         if self._signer is None:
             return
         dialog = FleetDialog(action, aim, self._app.newest, signer=self._signer, clock=self._app.now)
         self._app.push_screen(dialog, partial(self._signed, action, aim))
 
-    def _signed(self, action: ConsoleAction, aim: ActionTarget, order: Order | None) -> None:
+    def _signed(self, action: ConsoleAction, aim: Command, order: Order | None) -> None:
         if order is None:
             return
-        asked = f"{action.label} {aim}".rstrip() + " over the fleet"
+        asked = f"{action.label} {names_of(aim)}".rstrip() + " over the fleet"
         self._app.show(replace(self._app.view, waiting_for=asked, answer=None))
         self._app.choose(partial(selection.drop_marks, targets=aim.targets))
         self._app.run_worker(self._post(asked, order), name=action.id, group="command")
@@ -130,7 +131,7 @@ class CommandDispatch:
         self._waiting: PendingQuestion | None = None
         self._fleet = FleetDispatch(app, feed, signer, by=by)
 
-    def start(self, action: ConsoleAction, aim: ActionTarget) -> None:
+    def start(self, action: ConsoleAction, aim: Command) -> None:
         """Ask what is to be asked, then order it: first who does it, if the fleet could."""
         if not action.asks_reach(self._app.view):
             self._start_here(action, aim)
@@ -138,13 +139,13 @@ class CommandDispatch:
         dialog = ReachDialog(action, aim, self._app.newest, cannot_sign=self._fleet.cannot_sign)
         self._app.push_screen(dialog, partial(self._reach_chosen, action, aim))
 
-    def _reach_chosen(self, action: ConsoleAction, aim: ActionTarget, reach: Reach | None) -> None:
+    def _reach_chosen(self, action: ConsoleAction, aim: Command, reach: Reach | None) -> None:
         if reach is Reach.FLEET:
             self._fleet.ask(action, aim)
         elif reach is Reach.HERE:
             self._start_here(action, aim)
 
-    def _start_here(self, action: ConsoleAction, aim: ActionTarget) -> None:
+    def _start_here(self, action: ConsoleAction, aim: Command) -> None:
         """Arm a dangerous action, ask about one that stops something, order any other."""
         if action.dangerous:
             self.arm(action, aim)
@@ -153,17 +154,17 @@ class CommandDispatch:
         else:
             self.order(action, aim)
 
-    def ask(self, action: ConsoleAction, aim: ActionTarget) -> None:
+    def ask(self, action: ConsoleAction, aim: Command) -> None:
         """Ask yes or no, then order it."""
         self._app.push_screen(ConfirmDialog(action, aim, self._app.newest), partial(self._chosen, action))
 
-    def _chosen(self, action: ConsoleAction, chosen: ConfirmResult | None) -> None:
+    def _chosen(self, action: ConsoleAction, chosen: Command | None) -> None:
         if chosen is not None:
-            self.order(action, chosen.aim, FireRequest(why=chosen.why))
+            self.order(action, chosen, FireRequest(why=chosen.why))
 
-    def arm(self, action: ConsoleAction, aim: ActionTarget) -> None:
+    def arm(self, action: ConsoleAction, aim: Command) -> None:
         """Show that the engine is asked, then ask it; the dialog opens when it answers."""
-        asked = f"{action.label} {aim}".rstrip()
+        asked = f"{action.label} {names_of(aim)}".rstrip()
         worker = self._app.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
         self._waiting = PendingQuestion(asked, _place(self._app.view), worker)
         self._app.show(replace(self._app.view, asking=asked, answer=None))
@@ -197,17 +198,15 @@ class CommandDispatch:
         self._app.show(replace(self._app.view, asking=""))
         return wanted
 
-    async def _arm(self, action: ConsoleAction, aim: ActionTarget) -> None:
+    async def _arm(self, action: ConsoleAction, aim: Command) -> None:
         """Arm the engines, then open the dialog."""
         began, names = self._app.monotonic(), sorted(self._app.view.chosen)
-        order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
+        command = replace(aim, by=self._by)
         try:
-            armed, ready = await asyncio.gather(
-                self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
-            )
+            armed, ready = await asyncio.gather(self._feed.arm(command), self._arm_others(names, command))
         except ControlError as error:
             if self._still_wanted():
-                self._app.answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
+                self._app.answer(f"{action.label} {names_of(aim)}".rstrip() + f": {error}", good=False)
             return
         if not self._still_wanted():
             return
@@ -215,13 +214,13 @@ class CommandDispatch:
         over_at = began + armed.seconds - ARMING_MARGIN_SECONDS
         self._app.push_screen(dialog, partial(self._answered, action, aim, ready, over_at))
 
-    async def _arm_others(self, names: Sequence[str], action_id: str, **order: Any) -> tuple[EngineReply, ...]:
-        return await self._others.arm_at(names, action_id, **order) if self._others is not None and names else ()
+    async def _arm_others(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
+        return await self._others.arm_at(names, command) if self._others is not None and names else ()
 
     def _answered(
         self,
         action: ConsoleAction,
-        aim: ActionTarget,
+        aim: Command,
         ready: tuple[EngineReply, ...],
         over_at: float,
         fired: FireRequest | None,
@@ -235,16 +234,14 @@ class CommandDispatch:
             self._app.run_worker(self._arm_again(action, aim, fired, ready), name=action.id, group="command")
 
     async def _arm_again(
-        self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...]
+        self, action: ConsoleAction, aim: Command, fired: FireRequest, ready: tuple[EngineReply, ...]
     ) -> None:
         """Renew an arming that ran out while the person typed, then fire; not if the engine asks for another text."""
         names = [one.name for one in ready if one.armed is not None]
-        order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
-        asked = f"{action.label} {aim}".rstrip()
+        command = replace(aim, by=self._by)
+        asked = f"{action.label} {names_of(aim)}".rstrip()
         try:
-            armed, renewed = await asyncio.gather(
-                self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
-            )
+            armed, renewed = await asyncio.gather(self._feed.arm(command), self._arm_others(names, command))
         except ControlError as error:
             self._app.answer(f"{asked}: {error}", good=False)
             return
@@ -256,13 +253,13 @@ class CommandDispatch:
     def order(
         self,
         action: ConsoleAction,
-        aim: ActionTarget,
+        aim: Command,
         fired: FireRequest = NOT_ARMED,
         ready: tuple[EngineReply, ...] = (),
     ) -> None:
         """Order it from the engine, and from the others that are ready; show the answers when they arrive."""
         slow = action.order is not None and action.order.slow
-        asked = f"{action.label} {aim}".rstrip()
+        asked = f"{action.label} {names_of(aim)}".rstrip()
         if slow:  # it blocks no other command: the timeline shows its outcome
             self._app.answer(f"{asked}: ordered; its end is shown here and in the timeline", good=True)
         else:
@@ -272,24 +269,22 @@ class CommandDispatch:
         self._app.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
 
     async def _command(
-        self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
+        self, action: ConsoleAction, aim: Command, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
     ) -> None:
-        order = self._own(action, aim, fired)
+        command = replace(aim, by=self._by, why=fired.why)
+        order = self._own(command, fired)
         if self._others is not None and ready:
-            elsewhere = self._others.command_at(
-                ready, action.id, scope=aim.scope, targets=aim.targets, by=self._by, why=fired.why
-            )
-            own, others = await asyncio.gather(order, elsewhere)
+            own, others = await asyncio.gather(order, self._others.execute_at(ready, command))
         else:
             own, others = await order, ()
         answers = [(one.name, CommandAnswer(one.text, one.ok, self._app.now())) for one in (own, *others)]
         waiting_for = self._app.view.waiting_for if slow else ""
-        answer = _sum_answers(f"{action.label} {aim}".rstrip(), answers)
+        answer = _sum_answers(f"{action.label} {names_of(aim)}".rstrip(), answers)
         self._app.show(replace(self._app.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
 
-    async def _own(self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest) -> EngineReply:
+    async def _own(self, command: Command, fired: FireRequest) -> EngineReply:
         try:
-            text = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
+            text = await self._feed.execute(command, fired)
         except ControlError as error:
             return EngineReply(name=self._app.view.pairing, ok=False, text=str(error))
         return EngineReply(name=self._app.view.pairing, ok=True, text=text)

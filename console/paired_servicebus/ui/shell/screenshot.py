@@ -10,12 +10,12 @@ from typing import Final
 
 from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import Order
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import ARMED_SECONDS, to_fire
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
@@ -47,16 +47,14 @@ class SnapshotFeed:
         emit(Records(self._records))
         emit(self._snapshot)
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+    async def arm(self, command: Command) -> Armed:
         """Return the answer of an engine, so that the dialog opens."""
-        to_type = to_fire(BY_ID[action_id], self._snapshot, Scope(scope) if scope else BY_ID[action_id].scope, targets)
+        to_type = to_fire(BY_ID[command.action_id], self._snapshot, command)
         return Armed(id=0, token="", to_type=to_type, seconds=ARMED_SECONDS, until=self._snapshot.at + ARMED_SECONDS)
 
-    async def command(
-        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
-    ) -> str:
+    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
         """Raise: there is no engine."""
-        raise NotImplementedError(f"a picture has no engine for {action_id}")
+        raise NotImplementedError(f"a picture has no engine for {command.action_id}")
 
     async def post_order(self, order: Order, *, by: str) -> str:
         """Raise: there is no engine."""

@@ -10,9 +10,8 @@ from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verifi
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, Say, Undo
-from paired_servicebus.core.fleet.orders.engine_orders import MAX_REFUSALS, NOT_KEPT, EngineOrders, to_take_up
+from paired_servicebus.core.fleet.orders.engine_orders import MAX_REFUSALS, NOT_KEPT, EngineOrders, Kept, to_take_up
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
-from paired_servicebus.core.fleet.orders.standing import Kept
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 ME = ThisEngine(name="web-1", primary="shop-ne", secondary="shop-we")
@@ -47,20 +46,20 @@ class Engine:
     def act(self, effect: FleetEffect) -> str:
         if isinstance(effect, Undo):
             self.orders.note_undone(effect.order)
-            return f"undo {effect.order.verb} {effect.order.target}"
+            return f"undo {effect.order.command.action_id} {effect.order.command.target}"
         assert isinstance(effect, CarryOut)
-        text = effect.order.text
-        refused = effect.targets or ("",) if self.refuses else ()
+        command = effect.command
+        refused = command.targets or ("",) if self.refuses else ()
         outcome = Outcome.REFUSED if self.refuses else Outcome.DONE
         self.orders.note_outcome(effect.order.id, outcome, self.refuses or "done", refused)
-        return f"{'refuse' if self.refuses else text.verb} {' '.join(effect.targets)}".rstrip()
+        return f"{'refuse' if self.refuses else command.action_id} {' '.join(command.targets)}".rstrip()
 
     def local(self, verb: str, at: float) -> None:
         self.orders.note_local((PAYMENTS,), f"{verb} here by ada", at)
 
     @property
     def in_force(self) -> list[str]:
-        return [f"{one.verb} {one.target}".rstrip() for one in self.orders.in_force]
+        return [f"{one.command.action_id} {one.command.target}".rstrip() for one in self.orders.in_force]
 
     @property
     def rows(self) -> dict[str, OrderRow]:

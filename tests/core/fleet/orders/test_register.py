@@ -12,13 +12,17 @@ from tests.core.fleet.made_orders import SIGNER, T0, made_order, made_text
 
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, Signer, Unverified, order_id
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, RULES, Rule, ThisEngine, why_void
-from paired_servicebus.core.fleet.orders.order_text import (
+from paired_servicebus.core.fleet.orders.engine_orders import Register, SeenOrder
+from paired_servicebus.core.fleet.orders.order_rules import (
     OLDER,
+    ORDER_SECONDS,
+    RULES,
+    Rule,
+    ThisEngine,
     decode_order_text,
     encode_order_text,
+    why_void,
 )
-from paired_servicebus.core.fleet.orders.register import Register, SeenOrder
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 
 ME = ThisEngine(name="web-1", primary="SHOP-NE", secondary="shop-we")

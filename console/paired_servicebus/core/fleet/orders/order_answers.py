@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.fleet.board.board_reader import bound_text
-from paired_servicebus.core.fleet.fleet_documents import OrderRow, Outcome
-from paired_servicebus.core.fleet.orders.order_rules import FleetVerbs, is_meant
-from paired_servicebus.core.fleet.orders.register import SeenOrder
+from paired_servicebus.core.fleet.fleet_documents import OrderRow, Outcome, is_meant
+from paired_servicebus.core.fleet.orders.engine_orders import SeenOrder
+from paired_servicebus.core.fleet.orders.order_rules import FleetVerbs
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus
 from paired_servicebus.core.text.untrusted_text import repeated
 
