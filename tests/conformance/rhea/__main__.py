@@ -1,6 +1,7 @@
 """The command `python -m tests.conformance.rhea [--gateway]`: fetch JavaScript clients, run our programs on sandboxes.
 
-`checks.mjs` looks at what the clients see, `quickstart.mjs` follows the steps of @azure/service-bus's README.
+`checks.mjs` looks at what the clients see, `quickstart.mjs` follows the steps of @azure/service-bus's README, and
+`administration.mjs` makes every call of its administration client, at sandboxes only: a gateway relays messages.
 
 Nothing of theirs is kept: the packages live in a temporary folder, in the versions that are named here. Exit status: 0
 when every check passed, 1 when one did not, 2 with the reason when they were skipped.
@@ -23,6 +24,7 @@ from tests.conformance.gateways import gateways
 
 PACKAGES: Final = ("rhea@3.0.5", "@azure/service-bus@7.9.5")
 PROGRAMS: Final = tuple(Path(__file__).with_name(name) for name in ("checks.mjs", "quickstart.mjs"))
+ADMINISTRATION: Final = Path(__file__).with_name("administration.mjs")
 OLDEST_NODE: Final = 20
 FETCHING_SECONDS: Final = 180.0
 
@@ -41,12 +43,13 @@ def cross_check(*, gateway: bool = False) -> list[Verdict]:
         command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, *PACKAGES]
         fetch(command, " and ".join(PACKAGES), seconds=FETCHING_SECONDS)
         verdicts = []
-        for program in PROGRAMS:
+        for program in PROGRAMS if gateway else (*PROGRAMS, ADMINISTRATION):
             shutil.copy(program, folder)
             with sandbox_facts() as facts, gateways(facts) if gateway else nullcontext({}) as strings:
                 primary = facts["namespaces"][0]
                 connection_string = strings.get(primary["name"], primary["connection_string"])
-                verdicts += run([node, program.name, connection_string], Path(folder))
+                trusted = {"NODE_EXTRA_CA_CERTS": facts["ca_file"]}
+                verdicts += run([node, program.name, connection_string], Path(folder), environment=trusted)
         return verdicts
 
 
