@@ -145,6 +145,7 @@ WAYS: dict[str, tuple[dict[str, object], tuple[Step, ...]]] = {
     "it waits as long as the policy says": ({"throttle_wait": 15}, (BUSY, Wait(15))),
     # Section 5: "the sender waits inside the call, up to its timeout, then raises".
     "it waits up to its timeout then raises": ({"timeout": 8}, (BUSY, Wait(8), 8, STILL_BUSY)),
+    "it waits up to a timeout of less than a second too": ({"timeout": 0.5}, (BUSY, Wait(0.5), 0.5, STILL_BUSY)),
     # Section 10: "throttling: sends after waiting; no failover"; an attempt for want of time would time out.
     "too little is left after the rest": ({"timeout": 10.5}, (BUSY, Wait(10), 10, STILL_BUSY)),
     "enough is left after the rest": ({"timeout": 11.5}, (BUSY, Wait(10), 10, primary(1.5))),

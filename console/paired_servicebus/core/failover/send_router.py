@@ -482,14 +482,13 @@ class SendRouter:
 
         ends: when it has to end at the latest. limit: its own; None: the usual one.
         """
-        left = self._deadline - at
-        is_throttled = self._last is Verdict.THROTTLED or self._sender.rests(route, at)
+        left, is_resting = self._deadline - at, self._sender.rests(route, at)
+        if is_resting and left > 0:
+            return Wait(min(self._sender.busy[route], self._deadline))
         if left <= 0 or (left < self._enough and (self._rested or self._last is not None)):
-            if is_throttled:
+            if is_resting or self._last is Verdict.THROTTLED:
                 return GiveUp.BUSY
             return GiveUp.NO_BACKLOG if route.queue is not None else GiveUp.FAILED
-        if self._sender.rests(route, at):
-            return Wait(min(self._sender.busy[route], self._deadline))
         own = self._limit if limit is None else limit
         self._attempt_at = at
         timeout = min(own, left, ends - at, self._policy.send_timeout)
