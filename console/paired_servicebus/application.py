@@ -38,9 +38,7 @@ from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing import pair_namespaces as pair
 from paired_servicebus.pairing.management.management_port import SecondaryAdmin
-from paired_servicebus.pairing.management.primary_name import host_of
-from paired_servicebus.pairing.opening import check_arguments
-from paired_servicebus.pairing.options import PairingOptions
+from paired_servicebus.pairing.opening import PairingOptions, check_arguments, host_of
 from paired_servicebus.sections.fleet_options import Fleet
 from paired_servicebus.settings import ListenAddress, SettingLocation, read_address, read_command
 

@@ -24,8 +24,8 @@ from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
 from paired_servicebus.bench.send_bench import SendFigures, measure_send
 from paired_servicebus.bench.syphon_bench import HELD, SyphonFigures, measure_syphon, most_messages
+from paired_servicebus.core.backlog.queue_settings import MAX_SIZE_MB
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.management.management_port import MAX_SIZE_MB
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from tests.bench import added_time, rabbitmq_shovel, trees
 from tests.bench.__main__ import main

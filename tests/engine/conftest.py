@@ -37,7 +37,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.journal import writer
 from paired_servicebus.engine.service.engine_host import EngineHost
-from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
+from paired_servicebus.pairing.monitoring.backlog_inspection import PollWatchers
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 
 WAIT = 60.0

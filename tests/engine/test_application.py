@@ -38,10 +38,9 @@ from paired_servicebus.engine.instance.lock import LockHolder, acquire
 from paired_servicebus.engine.readiness.readiness_check import queues_in_use, read_local_usage
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management, QueueWanted
-from paired_servicebus.pairing.monitoring import unused_queues
-from paired_servicebus.pairing.options import PairingOptions
+from paired_servicebus.pairing.management.management_port import Management, QueueWanted, management_of
+from paired_servicebus.pairing.monitoring import backlog_inspection
+from paired_servicebus.pairing.opening import PairingOptions
 from servicebus_amqp.server import admission
 from servicebus_sandbox import Sandbox
 from tests.journal_files import read_records
@@ -146,7 +145,7 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses (its real indices, not
     their number: creation may leave gaps)". The other one uses 0, 2 and 3."""
     monkeypatch.setattr(engine_host, "USAGE_INTERVAL", 0.1)
-    monkeypatch.setattr(unused_queues, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog_inspection, "SETTLE_SECONDS", 0.01)
     monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.0)
     path = "primary/x-servicebus-transfer/3"
     wide = await pair(sandbox, wanted=4, refused=path.replace("/3", "/1"))

@@ -35,7 +35,7 @@ from paired_servicebus.engine.clients.client_factory import (
     without_credentials,
 )
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from paired_servicebus.pairing.monitoring.inspection import validity
+from paired_servicebus.pairing.monitoring.backlog_inspection import validity
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential

@@ -27,7 +27,7 @@ from .conftest import World, until
 
 
 def clients(paired: PairedServiceBusClient) -> dict[str, Any]:
-    return {"primary": paired._primary, "secondary": paired._options.secondary_client}
+    return {"primary": paired._primary, "secondary": paired.secondary_client}
 
 
 async def close_under(client: Any) -> None:

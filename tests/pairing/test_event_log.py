@@ -20,8 +20,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.core.accounting import refused_calls
 from paired_servicebus.core.model.pairing_events import Event, PingFailed, QueuePulled, StateChanged, Warned
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.pairing.runtime import event_log
-from paired_servicebus.pairing.runtime.event_log import (
+from paired_servicebus.pairing.runtime import pairing_runtime as event_log
+from paired_servicebus.pairing.runtime.pairing_runtime import (
     FOLD_SECONDS,
     MAX_LINES,
     EventLog,

@@ -32,11 +32,10 @@ from paired_servicebus.pairing.management.backlog_queues import DepthSample
 from paired_servicebus.pairing.management.management_port import Depth
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon import redrive
+from paired_servicebus.pairing.syphon import syphon as redrive
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, AmqpRedriver
 from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
-from paired_servicebus.pairing.syphon.syphon import ConnectionPair, Syphon
+from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS, AmqpRedriver, ConnectionPair, Syphon
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import Operation

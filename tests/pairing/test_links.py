@@ -36,9 +36,8 @@ from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending import pairing_links, sender_link
 from paired_servicebus.pairing.sending.amqp_link import BacklogLink, ConnectionCutError, sdk_error
-from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable, batch_key, encoded, id_of
-from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
+from paired_servicebus.pairing.sending.sender_link import Coalescer, PendingSend, SdkSenderLink
 
 from .backlogs import bodies_in, queue_path
 from .conftest import World, until

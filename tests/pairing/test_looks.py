@@ -30,8 +30,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Depth, Management
+from paired_servicebus.pairing.management.management_port import Depth, Management, management_of
 from paired_servicebus.pairing.monitoring import message_looks as module
 from paired_servicebus.pairing.syphon import amqp_pump
 from paired_servicebus.pairing.syphon.amqp_pump import DeferredScan
@@ -71,7 +70,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple((reasons, seconds / FASTER) for reasons, seconds in depth_readings.EVERY)
     monkeypatch.setattr(depth_readings, "EVERY", rows)
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.LIST_SECONDS", 300 / FASTER)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.backlog_inspection.LIST_SECONDS", 300 / FASTER)
 
 
 @pytest.fixture
@@ -92,6 +91,11 @@ async def minutes(number: float) -> None:
     await asyncio.sleep(number * 60 / FASTER)
 
 
+async def asked_at_the_start(paired: PairedServiceBusClient) -> None:
+    """Wait until pairing itself has asked which queues are unused: that may come after the pairing is made."""
+    await until(lambda: paired.unused_view().read_at is not None)
+
+
 LIST = "GET /$Resources/Queues"
 
 
@@ -110,7 +114,8 @@ async def test_a_sender_only_process_in_good_health_asks_nothing(world: World, a
     paired = await world.pair(backlog_queue_count=10)
     async with hosted(paired, folder) as host, paired.get_queue_sender("orders") as sender:
         await host.adopt(paired)
-        asked.clear()  # what pairing itself asked
+        await asked_at_the_start(paired)
+        asked.clear()
         await sender.send_messages(ServiceBusMessage(b"x"))
         await minutes(3)
         await until(lambda: host.latest() is not None and host.latest().readiness is not None)
@@ -122,6 +127,7 @@ async def test_a_sender_only_process_in_good_health_asks_nothing(world: World, a
 async def test_a_failed_over_sender_asks_for_one_list_a_minute(world: World, asked: list[str]) -> None:
     """It was 120 reads a minute failed over, at 10 credits each."""
     paired = await world.pair(backlog_queue_count=10, failover_interval=0)
+    await asked_at_the_start(paired)
     world.fault("disabled", entity="orders")
     asked.clear()
     began = paired._steering.clock()
@@ -174,6 +180,7 @@ async def test_a_question_is_answered_with_depths_of_now(world: World, asked: li
     paired = await world.pair(backlog_queue_count=2)
     async with hosted(paired, folder) as host:
         await host.adopt(paired)
+        await asked_at_the_start(paired)
         asked.clear()
         assert (await first_snapshot(folder / "s")).queues[0].depth is None
         assert asked == []

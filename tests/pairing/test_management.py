@@ -31,25 +31,27 @@ from azure.servicebus.exceptions import MessagingEntityDisabledError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paired_servicebus.core.backlog import queue_settings
+from paired_servicebus.core.backlog.queue_settings import QueueFacts
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import ArmAdmin
-from paired_servicebus.pairing.management import atom_admin as atom
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.atom_admin import AtomAdmin, management_of
+from paired_servicebus.pairing.management import management_port as atom
 from paired_servicebus.pairing.management.management_port import (
     BACKLOG_QUEUE,
     TIMESPAN_MAX,
+    AtomAdmin,
     Depth,
     Management,
-    QueueFacts,
     QueueStatus,
     QueueWanted,
     TopicFacts,
     is_refusal,
     is_there_already,
     is_transient,
+    management_of,
 )
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
@@ -662,9 +664,9 @@ async def test_a_queue_with_doubled_elements_hides_no_other(served: Any) -> None
     admin = served(Answers(listed=listed))
     found = {queue.path: queue for queue in await admin.queues("")}
     assert list(found) == [f"{PREFIX}0", "strange", "empty", f"{PREFIX}1"]
-    assert backlog_queues.differences(found[f"{PREFIX}0"]) == []
+    assert queue_settings.differences(found[f"{PREFIX}0"]) == []
     assert (found["strange"].status, found["strange"].lock, found["empty"].duplicates) == ("", None, None)
-    assert backlog_queues.differences(found[f"{PREFIX}1"]) == [
+    assert queue_settings.differences(found[f"{PREFIX}1"]) == [
         "MaxDeliveryCount unknown instead of 2147483647",
         "LockDuration unknown instead of 0:01:00",
     ]
@@ -773,7 +775,7 @@ def test_durations(text: str, span: timedelta | None) -> None:
 def test_the_longest_duration_is_not_finite() -> None:
     found = one(described(USUAL)).span("DefaultMessageTimeToLive")
     assert found is not None
-    assert found >= backlog_queues.LONGEST
+    assert found >= queue_settings.LONGEST
 
 
 def test_times() -> None:
@@ -812,7 +814,7 @@ def test_unknown_elements_namespaces_and_texts_are_no_error(children: list[tuple
     found, other = atom.read_feed(listed)
     facts = atom.queue_facts(found)
     assert (facts.path, other.name) == ("q", "r")
-    assert backlog_queues.differences(facts)
+    assert queue_settings.differences(facts)
     atom.queue_depth(found)
     force = atom.settings_in_force(found)
     written = [child.tag for child in atom.queue_body({**force, "Status": "Active"})[0][0]]

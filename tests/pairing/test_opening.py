@@ -37,9 +37,9 @@ from paired_servicebus.pairing import (
     tls_context,
 )
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.management_port import management_of
 from paired_servicebus.pairing.sending import pairing_links
-from paired_servicebus.pairing.sending.sender_link import OpenLimiter
+from paired_servicebus.pairing.sending.sender_link import FairLock, OpenLimiter
 from servicebus_sandbox import Sandbox
 
 from .backlogs import queue_path
@@ -450,6 +450,27 @@ async def test_one_that_is_called_and_leaves_passes_its_turn_on() -> None:
     await asyncio.gather(first, second, return_exceptions=True)
     await third
     assert crowd.inside[-1] == "c"
+
+
+async def test_a_released_lock_is_the_next_ones_and_nobody_comes_in_between() -> None:
+    lock, had = FairLock(), list[str]()
+
+    async def wait(name: str) -> None:
+        await lock.acquire()
+        had.append(name)
+
+    assert lock.acquire_nowait()
+    assert not lock.acquire_nowait()
+    tasks = [asyncio.create_task(wait(name)) for name in ("first", "second")]
+    for count in (1, 2):
+        await turns()
+        lock.release()
+        assert not lock.acquire_nowait()
+        await turns()
+        assert had == ["first", "second"][:count]
+    await asyncio.gather(*tasks)
+    lock.release()
+    assert lock.acquire_nowait()
 
 
 # -- A pairing lives in the event loop that made it (a second one would work until the first outage).

@@ -40,8 +40,7 @@ from paired_servicebus.core.model.pairing_events import (
 from paired_servicebus.core.model.snapshot import EntityView, SyphonStatus
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from paired_servicebus.pairing.envelope_codec import park
-from paired_servicebus.pairing.management.atom_admin import AtomAdmin
-from paired_servicebus.pairing.management.management_port import Depth
+from paired_servicebus.pairing.management.management_port import AtomAdmin, Depth
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, encoded, too_large
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
@@ -91,17 +90,29 @@ async def test_an_outage_fails_over_one_entity_and_the_backlog_takes_its_message
     assert [event.message_id for event in world.told(Diverted)] == ["during"]
 
 
-async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: World) -> None:
-    """A ServerBusyException does not either; the sender waits inside the call, up to its timeout, then raises."""
-    paired = await world.pair(**BRIEF, failover_interval=0)
+@pytest.mark.parametrize("entity", [None, "orders"])
+async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: World, entity: str | None) -> None:
+    """The sender waits inside the call (send, schedule or cancel), up to its timeout, then raises."""
+    paired = await world.pair(failover_interval=0)
+    loop = asyncio.get_running_loop()
+
+    async def raises_after(call: Awaitable[object]) -> float:
+        began = loop.time()
+        with pytest.raises(ServiceBusServerBusyError):
+            await call
+        return loop.time() - began
+
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
-        world.fault("busy")
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(ServiceBusServerBusyError):
-            await sender.send_messages(ServiceBusMessage(b"during"), timeout=1)
-        waited = asyncio.get_running_loop().time() - began
-    assert waited >= 0.9
+        world.fault("busy", entity=entity)
+        later, message = datetime.now(UTC) + timedelta(hours=1), ServiceBusMessage(b"during")
+        calls = (
+            sender.send_messages(message, timeout=3),
+            sender.schedule_messages(message, later, timeout=3),
+            sender.cancel_scheduled_messages([1], timeout=3),
+        )
+        waited = await asyncio.gather(*map(raises_after, calls))
+    assert min(waited) >= 2.9
     assert state(paired, "orders") is State.HEALTHY
     assert world.parked() == 0
 

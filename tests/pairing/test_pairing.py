@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.config import NamespaceConfig
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
+from paired_servicebus.core.backlog.queue_settings import QueueFacts
 from paired_servicebus.core.errors import (
     BacklogQueueError,
     BacklogUnavailableError,
@@ -38,10 +39,9 @@ from paired_servicebus.pairing import (
     pair_namespaces,
     tls_context,
 )
-from paired_servicebus.pairing.management import backlog_queues, primary_name
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management, QueueFacts
-from paired_servicebus.pairing.management.primary_name import alias_remark, name_of
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import Management, management_of
+from paired_servicebus.pairing.opening import alias_remark, name_of
 from paired_servicebus.secret import Secret
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, QueueSettings, Right
 
@@ -176,11 +176,11 @@ async def test_a_namespace_that_does_not_tell_leaves_its_host(world: World) -> N
     """A key may not be allowed to ask at all."""
     wrong = world.sandbox["primary"].connection_string.replace("SharedAccessKey=", "SharedAccessKey=wrong")
     async with trusting(world, wrong) as client:
-        assert await primary_name.reported_name(client) == ""
+        assert await opening.reported_name(client) == ""
     async with trusting(world) as client:
-        assert await primary_name.reported_name(client) == "primary"
+        assert await opening.reported_name(client) == "primary"
         world.fault("refused")
-        assert await primary_name.reported_name(client) == ""
+        assert await opening.reported_name(client) == ""
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ async def test_a_namespace_that_does_not_tell_leaves_its_host(world: World) -> N
 )
 def test_an_answer_that_is_no_name_is_none(answer: str) -> None:
     try:
-        found = primary_name._read(b"<x>" + answer.encode() + b"</x>")
-    except primary_name.ElementTree.ParseError:
+        found = opening._read_name(b"<x>" + answer.encode() + b"</x>")
+    except opening.ElementTree.ParseError:
         found = ""
     assert found == ""
 
@@ -352,7 +352,7 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
     to run: "syphon unknown", a notice."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.depth_poller.MIN_READ_SECONDS", 0.1)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.backlog_inspection.MIN_READ_SECONDS", 0.1)
     paired = await world.pair(**SHORT)
     assert paired.troubles() == ()
     async with world.to_backlog() as sender:

@@ -11,8 +11,8 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
 from paired_servicebus.core.operator.failover_readiness import ROOM, SECONDARY, SEND, TOKENS, judge
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.monitoring.inspection import ReadinessProbes, expiry, read_counts, validity
+from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.monitoring.backlog_inspection import ReadinessProbes, expiry, read_counts, validity
 
 from .conftest import World, until
 
@@ -40,8 +40,8 @@ async def test_a_pairing_that_would_work_says_so_and_leaves_nothing_in_the_queue
 async def test_a_secondary_that_does_not_answer_is_not_ready(
     world: World, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.ATTACH_SECONDS", 1.0)
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.WAIT_SECONDS", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.backlog_inspection.ATTACH_SECONDS", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.backlog_inspection.WAIT_SECONDS", 1.0)
     paired = await world.pair(enable_syphon=True)
     world.fault(fault, namespace="secondary")
     readiness = await looked_at(paired)
@@ -75,7 +75,7 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
 async def test_many_queues_are_tried_in_turns_the_oldest_proof_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.AT_MOST", 2)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.backlog_inspection.AT_MOST", 2)
     paths = [f"q{index}" for index in range(3)]
     async with world.client("secondary") as client:
         proofs = ReadinessProbes(client, paths)

@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.syphon import amqp_pump, pump_worker, redrive, sdk_pump
+from paired_servicebus.pairing.syphon import amqp_pump, sdk_pump
+from paired_servicebus.pairing.syphon import syphon as redrive
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
@@ -39,7 +40,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop waits for its answers however slow this machine is, except where the deadline is what is proven."""
     if request.function is not test_an_outage_of_the_backlog_does_not_hold_up_closing_for_long:
-        for module in (amqp_pump, pump_worker, sdk_pump):
+        for module in (amqp_pump, sdk_pump):
             monkeypatch.setattr(module, "STOPPING_SECONDS", 60.0)
 
 

@@ -34,16 +34,14 @@ from paired_servicebus.core.pump import destination_circuits
 from paired_servicebus.core.pump.pump_events import MessagesAccepted
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.amqp_client.endpoint import count_clients
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.sender_link import FairLock
-from paired_servicebus.pairing.syphon import redrive
+from paired_servicebus.pairing.syphon import syphon as redrive
 from paired_servicebus.pairing.syphon.amqp_delivery import PORTION, AmqpDelivery, DestinationLink
-from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
-from paired_servicebus.pairing.syphon.syphon import Syphon
+from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS, Syphon, unused_index
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.message_sections import read_header, read_map, read_properties
+from servicebus_amqp.transport import count_clients
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
@@ -567,72 +565,6 @@ async def test_a_pump_that_ends_still_counts_those_that_are_not_settled() -> Non
     while len(accepting.settled) < COUNT:
         await asyncio.sleep(0)
     assert accepting.delivery.under_way(accepting) == 0
-
-
-# -- Whose turn it is: one after the other, in the order they asked.
-
-
-async def passes(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def waiting(turn: FairLock, had: list[str], name: str) -> asyncio.Task[None]:
-    """A task that notes when it has the turn, and keeps it."""
-
-    async def wait() -> None:
-        await turn.acquire()
-        had.append(name)
-
-    task = asyncio.create_task(wait())
-    await passes(1)
-    return task
-
-
-async def test_what_nobody_has_is_taken_at_once() -> None:
-    turn = FairLock()
-    assert turn.acquire_nowait()
-    assert not turn.acquire_nowait()
-    turn.release()
-    assert not turn.held
-
-
-async def test_who_asked_first_has_it_first_and_nobody_comes_in_between() -> None:
-    turn, had = FairLock(), list[str]()
-    assert turn.acquire_nowait()
-    for name in ("first", "second"):
-        await waiting(turn, had, name)
-    turn.release()
-    assert not turn.acquire_nowait()
-    await passes()
-    assert had == ["first"]
-    turn.release()
-    await passes()
-    assert had == ["first", "second"]
-
-
-async def test_who_leaves_while_waiting_is_passed_over() -> None:
-    turn, had = FairLock(), list[str]()
-    assert turn.acquire_nowait()
-    first = await waiting(turn, had, "first")
-    await waiting(turn, had, "second")
-    first.cancel()
-    turn.release()
-    await passes()
-    assert had == ["second"]
-
-
-async def test_a_turn_that_comes_together_with_a_cancellation_goes_to_the_next() -> None:
-    turn, had = FairLock(), list[str]()
-    assert turn.acquire_nowait()
-    first = await waiting(turn, had, "first")
-    await waiting(turn, had, "second")
-    turn.release()
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    await passes()
-    assert had == ["second"]
 
 
 # -- The syphon's pace with either kind of pump: a rate the owner set, and what "server busy" does to it -------------

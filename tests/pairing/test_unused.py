@@ -17,6 +17,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage
+from paired_servicebus.core.backlog.queue_settings import LOCK, MAX_DELIVERIES, MAX_SIZE_MB
 from paired_servicebus.core.errors import BacklogUnavailableError, CleanUpError, IllegalEventError, WireLinkError
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead, Warned
@@ -24,21 +25,18 @@ from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.guard import CommandContext, StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import (
-    LOCK,
-    MAX_DELIVERIES,
-    MAX_SIZE_MB,
     Depth,
     Management,
     QueueStatus,
     QueueWanted,
+    management_of,
 )
-from paired_servicebus.pairing.monitoring import unused_queues
-from paired_servicebus.pairing.monitoring import unused_queues as module
+from paired_servicebus.pairing.monitoring import backlog_inspection
+from paired_servicebus.pairing.monitoring import backlog_inspection as module
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
-from paired_servicebus.pairing.syphon import redrive
-from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
+from paired_servicebus.pairing.syphon import syphon as redrive
+from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.message import MessageState
@@ -468,8 +466,8 @@ async def clean_up(world: World, paired: Any, index: int, content: Content, patc
 
 
 async def in_worlds(count: int, *, part: int = 0, peeks: bool, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unused_queues, "SETTLE_SECONDS", 0.0)
-    patch.setattr(unused_queues, "RECEIVE_SECONDS", 0.01)
+    patch.setattr(backlog_inspection, "SETTLE_SECONDS", 0.0)
+    patch.setattr(backlog_inspection, "RECEIVE_SECONDS", 0.01)
     random = Random(f"{peeks} {count} {part}")
     async with worlds(peeks=peeks) as (world, paired):
         for index in range(1, count + 1):

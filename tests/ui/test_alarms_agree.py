@@ -46,7 +46,7 @@ from paired_servicebus.core.operator.failover_readiness import answered
 from paired_servicebus.core.operator.fleet_sentences import fleet_lines
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.engine.service.metrics import families
-from paired_servicebus.pairing.runtime.event_log import EventLog
+from paired_servicebus.pairing.runtime.pairing_runtime import EventLog
 from paired_servicebus.ui.engines.health import as_json, as_lines, health
 from paired_servicebus.ui.state.summary import SHOWN_BY_STATES, SHOWN_IN_LOSS, Level, summary
 from paired_servicebus.ui.state.view import Silent, View, apply_news

@@ -22,6 +22,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.backlog.queue_settings import differences
 from paired_servicebus.core.drill.drill_plan import (
     MARKER,
     PREFIX,
@@ -53,7 +54,7 @@ from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.readiness.readiness_check import DrillFile, write_drill
-from paired_servicebus.pairing.management.backlog_queues import differences, first_line, told
+from paired_servicebus.pairing.management.backlog_queues import first_line, told
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import print_lines, print_object, report_error

@@ -7,9 +7,12 @@ the SDK has one send in flight (sending/sender_link.py). paired_servicebus.core 
 import logging
 
 from paired_servicebus.pairing.amqp_client.endpoint import tls_context
-from paired_servicebus.pairing.management.arm_admin import ArmAdmin
-from paired_servicebus.pairing.opening import pair_namespaces
-from paired_servicebus.pairing.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.pairing.management.management_port import ArmAdmin
+from paired_servicebus.pairing.opening import (
+    PairedNamespaceOptions,
+    SendAvailabilityPairedNamespaceOptions,
+    pair_namespaces,
+)
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.paired_receiver import PairedReceiver
 from paired_servicebus.pairing.sending.paired_sender import PairedSender

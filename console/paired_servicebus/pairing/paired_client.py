@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -26,6 +26,7 @@ from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
+from paired_servicebus.core.backlog import queue_settings
 from paired_servicebus.core.backlog.depth_readings import PollReason, QueueUsage
 from paired_servicebus.core.errors import (
     ConfigurationError,
@@ -59,12 +60,18 @@ from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.backlog_queues import DegradedStart, QueueRecreator
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import snapshot_views
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures, PollWatchers
-from paired_servicebus.pairing.monitoring.inspection import Inspection
+from paired_servicebus.pairing.monitoring.backlog_inspection import (
+    BacklogAccess,
+    DepthPoller,
+    Elsewhere,
+    Inspection,
+    ParkedFigures,
+    PollWatchers,
+    UnusedQueues,
+    nowhere,
+)
 from paired_servicebus.pairing.monitoring.message_looks import MessageLooks, Peeks
 from paired_servicebus.pairing.monitoring.snapshot_views import SyphonReport, UnmovedMessages
-from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
-from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts, PairedReceiver, without_pings
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
@@ -88,7 +95,6 @@ class OperatorOrders:
     _syphon: Syphon | None
     _unused: UnusedQueues
     _carried: set[str]
-    _options: SendAvailabilityPairedNamespaceOptions
     _queues: Mapping[int, str]
     _afterwards: list[Callable[[], Awaitable[None]]]
     _message_looks: MessageLooks
@@ -241,30 +247,19 @@ class WatchedClient:
         return False
 
 
+@dataclass(slots=True, eq=False)
 class ClientWatch:
     """The watch over both sides; reports the end of the pairing once.
 
-    Args:
-        primary, secondary: the sides.
-        tasks: the pairing's; a crashed one faults both sides.
-        grace: seconds in which the other side has to be closed too.
-        over: called with the reason, at most once.
+    primary, secondary: the sides. tasks: the pairing's; a crashed one faults both sides. grace: seconds in which the
+    other side has to be closed too. over: called with the reason, at most once.
     """
 
-    def __init__(
-        self,
-        primary: WatchedClient,
-        secondary: WatchedClient,
-        tasks: TaskOwner,
-        *,
-        grace: float,
-        over: Callable[[PairingError], object],
-    ) -> None:
-        self.primary = primary
-        self.secondary = secondary
-        self._tasks = tasks
-        self._grace = grace
-        self._over = over
+    primary: WatchedClient
+    secondary: WatchedClient
+    tasks: TaskOwner
+    grace: float
+    over: Callable[[PairingError], object]
 
     async def run(self) -> None:
         """Check until the pairing is over, or until cancelled."""
@@ -274,18 +269,18 @@ class ClientWatch:
             reason = self._crashed()
             gone = [side for side in (self.primary, self.secondary) if await side.is_closed()]
             if len(gone) == 1:
-                act_at = loop.time() + self._grace if act_at is None else act_at
+                act_at = loop.time() + self.grace if act_at is None else act_at
                 if loop.time() >= act_at:
                     reason = self._left_alone(gone[0])
             elif gone:
                 reason = PairingClosedError("both namespaces' clients were closed, and the pairing with them")
             if reason is not None:
-                self._over(reason)
+                self.over(reason)
                 return
             await asyncio.sleep(CHECK_SECONDS if act_at is None else min(CHECK_SECONDS, max(0.0, act_at - loop.time())))
 
     def _crashed(self) -> PairingError | None:
-        failed = self._tasks.failed
+        failed = self.tasks.failed
         if failed is None:
             return None
         error = PairedClientError(
@@ -299,7 +294,7 @@ class ClientWatch:
         other = self.secondary if gone is self.primary else self.primary
         return PairedClientError(
             f"the client of {gone.name} was closed, and that of its partner {other.name} was not within "
-            f"{self._grace:g} s: both are closed now. Close the pairing instead of its clients"
+            f"{self.grace:g} s: both are closed now. Close the pairing instead of its clients"
         )
 
 
@@ -313,10 +308,10 @@ class PairedServiceBusClient(OperatorOrders):
     def __init__(
         self,
         primary_client: ServiceBusClient,
-        options: SendAvailabilityPairedNamespaceOptions,
+        secondary_client: ServiceBusClient,
         steering: PairingRuntime,
         admin: Management,
-        found: backlog_queues.BacklogQueues,
+        found: queue_settings.BacklogQueues,
         *,
         receiving: ServiceBusClient,
         primary: str,
@@ -332,7 +327,7 @@ class PairedServiceBusClient(OperatorOrders):
         self._primary = primary_client
         self._receiving = receiving
         """The primary's client with the retries of the application's receivers."""
-        self._options = options
+        self._secondary = secondary_client
         self._admin = admin
         self._steering = steering
         self._found = found
@@ -341,21 +336,23 @@ class PairedServiceBusClient(OperatorOrders):
         self._standby = standby
         self._degraded = degraded
         self._syphon: Syphon | None = None
-        self.looks = looks = PollWatchers(steering.clock, steering.changed)
-        self._poller = poller = DepthPoller(steering, admin, queues, looks)
+        self.looks = PollWatchers(steering.clock, steering.changed)
+        backlog = BacklogAccess(steering, admin, secondary_client, queues, self.looks)
+        self._poller = poller = DepthPoller(backlog)
         self._parked = ParkedFigures(steering, poller)
         self._syphon_report: SyphonReport | None = None
         """The syphon's status; None: no syphon runs here."""
-        self._message_looks = MessageLooks(steering, options.secondary_client)
-        self._peeks = Peeks(steering, self._message_looks, queues, poller, looks)
-        clients = (primary_client, options.secondary_client)
-        self._inspection = Inspection(steering, *clients, admin, queues, poller, looks, found=lambda: self._found)
-        self._unused = UnusedQueues(steering, admin, options.secondary_client, queues, looks)
+        self._message_looks = MessageLooks(steering, secondary_client)
+        self._peeks = Peeks(backlog, self._message_looks, poller)
+        self._inspection = Inspection(backlog, primary_client, poller, found=lambda: self._found)
+        self._unused = UnusedQueues(backlog)
         self._unmoved = UnmovedMessages(steering, poller, self._unused, has_syphon=steering.policy.enable_syphon)
         self._given_ids = GivenIds()
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
-        self._client_watch = self._watched_clients()
+        path = next(iter(queues.values()))
+        sides = WatchedClient(primary, primary_client, path), WatchedClient(secondary.name, secondary_client, path)
+        self._client_watch = ClientWatch(*sides, steering.tasks, steering.policy.close_grace, self._faulted)
         self._watch = asyncio.create_task(self._client_watch.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
         self.figures: Collector | None = None
@@ -368,13 +365,6 @@ class PairedServiceBusClient(OperatorOrders):
         """Whether the pairing reports its alarms itself; an engine around it does."""
         self._start()
 
-    def _watched_clients(self) -> ClientWatch:
-        path, policy = next(iter(self._queues.values())), self._steering.policy
-        primary = WatchedClient(self.primary_name, self._primary, path)
-        secondary = WatchedClient(self.secondary_name, self._options.secondary_client, path)
-        tasks = self._steering.tasks
-        return ClientWatch(primary, secondary, tasks, grace=policy.close_grace, over=self._faulted)
-
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
@@ -386,7 +376,7 @@ class PairedServiceBusClient(OperatorOrders):
         tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
             remaker = QueueRecreator(steering, self._admin, self._found)
-            self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
+            self._syphon = Syphon(steering, self._primary, self._secondary, self._queues, remaker)
             self._parked.pumps = self._syphon.pumps
             self._syphon_report = SyphonReport(steering, self._poller, self._parked)
             self._syphon.start()
@@ -553,7 +543,7 @@ class PairedServiceBusClient(OperatorOrders):
         if self._syphon is not None:
             await self._syphon.close()
         await asyncio.gather(self._primaries.close(), self._standby.close())
-        clients: list[Any] = [self._primary, self._options.secondary_client, self._admin]
+        clients: list[Any] = [self._primary, self._secondary, self._admin]
         if self._receiving is not self._primary:
             clients.append(self._receiving)
         for client in clients:
@@ -570,7 +560,7 @@ class PairedServiceBusClient(OperatorOrders):
     @property
     def secondary_client(self) -> ServiceBusClient:
         """The secondary namespace's client; closed with the pairing."""
-        return self._options.secondary_client
+        return self._secondary
 
     @property
     def secondary_admin(self) -> Management:
@@ -646,7 +636,7 @@ class PairedServiceBusClient(OperatorOrders):
         """Return what is wrong and in no view."""
         steering, poller = self._steering, self._poller
         degraded = self._degraded.trouble if self._degraded is not None else None
-        clients = {self.primary_name: self._primary, self.secondary_name: self._options.secondary_client}
+        clients = {self.primary_name: self._primary, self.secondary_name: self._secondary}
         found = [
             *steering.refused_credentials.troubles(steering.clock()),
             *snapshot_views.silent_credentials(clients, steering.policy.send_timeout),
@@ -713,7 +703,7 @@ class PairedServiceBusClient(OperatorOrders):
         options = {name: value for name, value in given.items() if value is not None}
         return PairedSender(self._steering, self._primaries, path, self._standby.queues, **options)
 
-    def _completed(self, found: backlog_queues.BacklogQueues, secondary: NamespaceInfo) -> None:
+    def _completed(self, found: queue_settings.BacklogQueues, secondary: NamespaceInfo) -> None:
         """Store the queues and the description of a secondary that has answered after a degraded start."""
         self._found = found
         backlog_queues.apply_hazards(self._steering, found)

@@ -22,7 +22,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceB
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 LOGGERS: Final = tuple(
     f"azure.servicebus._pyamqp.aio.{module}"
@@ -131,7 +131,7 @@ def largest_message(sender: ServiceBusSender | None) -> int:
     return limit if isinstance(limit, int) else 0
 
 
-def raise_at_once(link: ServiceBusSender | ServiceBusReceiver, kind: type[ServiceBusError]) -> None:
+def raise_at_once(link: ServiceBusSender | ServiceBusReceiver, kind: type[Exception]) -> None:
     """Raise one kind of failure without the SDK's retries: it has no option for one kind.
 
     Replaces `_backoff`, the pause between two tries; without it, nothing changes. Every other failure is retried as
@@ -155,19 +155,12 @@ async def attach_once(sender: ServiceBusSender) -> None:
 
     Replaces the `_backoff` of `raise_at_once` during the attach; without it, the SDK retries.
     """
-
-    async def refuse(**state: Any) -> None:
-        raise state["last_exception"]
-
-    usual = vars(sender).get("_backoff")
-    if usual is None:
-        await sender.__aenter__()
-        return
-    setattr(sender, "_backoff", refuse)  # noqa: B010 - mypy rejects the assignment
+    usual = getattr(sender, "_backoff", None)
+    raise_at_once(sender, Exception)
     try:
         await sender.__aenter__()
     finally:
-        setattr(sender, "_backoff", usual)  # noqa: B010
+        setattr(sender, "_backoff", usual)  # noqa: B010 - mypy rejects the assignment
 
 
 def keep_unopened(sender: ServiceBusSender) -> None:

@@ -28,7 +28,7 @@ from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient as AsyncClient
 from paired_servicebus.pairing.management.management_port import SecondaryAdmin
-from paired_servicebus.pairing.options import PairingOptions
+from paired_servicebus.pairing.opening import PairingOptions
 from paired_servicebus.sections.fleet_options import Fleet
 from paired_servicebus.sync.blocking_links import PairedReceiver, PairedSender
 from paired_servicebus.sync.portal import Portal, close_at_exit, forget

@@ -15,6 +15,7 @@ import msgspec
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.backlog.queue_settings import queue_path
 from paired_servicebus.core.errors import EngineNotRunningError
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_condition import PairingCondition, condition_of
@@ -29,9 +30,9 @@ from paired_servicebus.engine.control.discovery import wait_for_depths
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.readiness.readiness_check import LocalEvidence
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.backlog_queues import queue_path, told
-from paired_servicebus.pairing.monitoring.inspection import AT_MOST, ReadinessProbes, read_counts, validity
+from paired_servicebus.pairing.management.backlog_queues import told
+from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.monitoring.backlog_inspection import AT_MOST, ReadinessProbes, read_counts, validity
 
 ANSWER_TIMEOUT: Final = 30.0
 """Seconds that a running engine has for its findings; one that has just started checks first."""

@@ -18,6 +18,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.connection_string import parts_of
+from paired_servicebus.core.backlog.queue_settings import queue_path
 from paired_servicebus.core.errors import NamespaceUnreachableError, WireError
 from paired_servicebus.core.model.namespace_info import ServiceTier, first_label
 from paired_servicebus.core.model.verdict import CREDENTIALS, kind_of
@@ -28,7 +29,7 @@ from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.identity import program_version
 from paired_servicebus.pairing.amqp_client import Endpoint
-from paired_servicebus.pairing.management.backlog_queues import queue_path, told
+from paired_servicebus.pairing.management.backlog_queues import told
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import MANAGING, NotPermittedError, Side

@@ -121,6 +121,19 @@ class NodeReply:
     condition: str | None = None
     body: Any = None
 
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def write_request(message_id: str, reply_to: str, properties: dict[str, Any], body: Any) -> bytes:
+    """Return an encoded request. properties: the application properties, with the operation."""
+    return Sections(
+        properties=write_properties(Properties(message_id=message_id, reply_to=reply_to)),
+        application_properties=write_application_properties(properties),
+        body=write_value(body),
+    ).join()
+
 
 def read_request(data: bytes) -> NodeRequest:
     """Read a request from its encoded message. Raises DecodeError."""
@@ -145,6 +158,25 @@ def write_reply(request: NodeRequest, reply: NodeReply, vocabulary: ReplyVocabul
         application_properties=write_application_properties(outcome),
         body=write_value(reply.body),
     ).join()
+
+
+def read_reply(data: bytes) -> tuple[Any, NodeReply]:
+    """Return a node's reply in either vocabulary, and the id of its request. Raises DecodeError."""
+    found = split(data)
+    properties = read_map(found.application_properties)
+    status, description, condition = (
+        next((properties[name] for name in names if name in properties), None)
+        for names in zip(*(vocabulary.value for vocabulary in ReplyVocabulary), strict=True)
+    )
+    if not isinstance(status, int):
+        raise DecodeError(f"it carries no status, only {', '.join(map(str, properties)) or 'nothing'}")
+    reply = NodeReply(
+        status=int(status),
+        description=str(description or ""),
+        condition=None if condition is None else str(condition),
+        body=read_value(found.body) if found.body else None,
+    )
+    return read_properties(found.properties).correlation_id, reply
 
 
 def refused(refusal: AmqpRefusal) -> NodeReply:

@@ -14,11 +14,12 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
+from servicebus_amqp.transport import WEBSOCKET_PATH
 from servicebus_sandbox.atom import atom_documents
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultVerdict
 from servicebus_sandbox.serving.http_server import FaultGate, HttpServer, reset
-from servicebus_sandbox.serving.websocket_server import PATH, WebSocketServer
+from servicebus_sandbox.serving.websocket_server import WebSocketServer
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class HttpsServer:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if await self._gate.loses_connection(request.protocol):
             return reset(request)
-        if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
+        if self._websockets is not None and request.path.rstrip("/").lower() == WEBSOCKET_PATH:
             self._server.prove(request)  # the AMQP inside starts its own probation
             return await self._websockets.serve(request)
         page = self._pages.get(request.path)

@@ -23,8 +23,8 @@ from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, delay_answers, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.syphon_bench import fill
+from paired_servicebus.core.backlog.queue_settings import queue_path
 from paired_servicebus.interpreter import python_command
-from paired_servicebus.pairing.management.backlog_queues import queue_path
 from tests.bench.child_process import child_environment
 from tests.bench.developer_plans import DrainPlan
 from tests.bench.figures import Measured, Targets

@@ -20,7 +20,7 @@ from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, open_board
 from paired_servicebus.pairing import tls_context
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.management.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.management_port import AtomAdmin
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import NamespaceSpec, Sandbox
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Expiry, Right

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.engine.fleet.fleet_driver import differences, set_up_boards
-from paired_servicebus.pairing.management.management_port import MAX_DELIVERIES, QueueWanted
+from paired_servicebus.pairing.management.management_port import QueueWanted
 from servicebus_sandbox.broker.entity_settings import Right
 
 from .conftest import ORDERS, REPORTS, World

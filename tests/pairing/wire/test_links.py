@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
-import aiohttp
 import pytest
 
 from paired_servicebus.core.errors import (
@@ -27,7 +24,6 @@ from paired_servicebus.pairing.amqp_client import (
 )
 from paired_servicebus.pairing.amqp_client import reconnecting as wiring
 from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
-from paired_servicebus.pairing.amqp_client.endpoint import PIECE, Pieces, WebSocketTransport, count_clients
 from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected, Source
 from servicebus_amqp.encoding.amqp_types import Int, Symbol
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
@@ -565,120 +561,3 @@ async def test_an_asker_who_gives_up_does_not_end_the_connecting_for_others(worl
     first.cancel()
     assert (await second).is_up
     assert wire.connections == 1
-
-
-# -- A long read beside clients of a gateway: handled in turns, in order, and whole when the connection ends ---------
-
-LONG = bytes(range(256)) * (5 * PIECE // 512)
-"""Two pieces and a half."""
-
-
-class Reader:
-    """Notes what happens to it, in order."""
-
-    def __init__(self) -> None:
-        self.notes: list[bytes | str] = []
-        self.pieces = Pieces(
-            self.notes.append, pause=lambda: self.notes.append("pause"), resume=lambda: self.notes.append("resume")
-        )
-
-    @property
-    def handled(self) -> list[bytes]:
-        return [note for note in self.notes if isinstance(note, bytes)]
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[None]:
-    count_clients(1)
-    yield
-    count_clients(-1)
-
-
-async def test_a_loop_without_clients_handles_a_read_together() -> None:
-    count_clients(1)
-    count_clients(-1)
-    reader = Reader()
-    reader.pieces.feed(LONG)
-    assert reader.notes == [LONG]
-
-
-@pytest.mark.usefixtures("client")
-async def test_a_reader_that_is_held_is_not_read_when_its_pieces_end() -> None:
-    reader = Reader()
-    reader.pieces.hold(True)
-    reader.pieces.feed(LONG)
-    while len(reader.handled) < 3:
-        await asyncio.sleep(0)
-    assert "resume" not in reader.notes
-    reader.pieces.hold(False)
-    assert reader.notes[-1] == "resume"
-
-
-@pytest.mark.usefixtures("client")
-async def test_others_have_a_turn_between_two_pieces_and_nothing_is_read_meanwhile() -> None:
-    reader = Reader()
-    reader.pieces.feed(LONG)
-    asyncio.get_running_loop().call_soon(reader.notes.append, "another")
-    while len(reader.handled) < 3:
-        await asyncio.sleep(0)
-    assert [note if isinstance(note, str) else len(note) for note in reader.notes] == [
-        "pause", PIECE, PIECE, "another", "resume", PIECE // 2,
-    ]  # fmt: skip
-    assert b"".join(reader.handled) == LONG
-
-
-@pytest.mark.usefixtures("client")
-async def test_a_short_read_is_handled_now_and_one_after_a_long_one_after_it() -> None:
-    reader = Reader()
-    reader.pieces.feed(b"short")
-    assert reader.notes == [b"short"]
-    reader.pieces.feed(LONG)
-    reader.pieces.feed(b"late")
-    while reader.notes[-1] != "resume" and "resume" not in reader.notes:
-        await asyncio.sleep(0)
-    assert b"".join(reader.handled) == b"short" + LONG + b"late"
-
-
-@pytest.mark.usefixtures("client")
-async def test_what_a_lost_connection_brought_is_handled_once() -> None:
-    """A message that a client handed over before it vanished is still sent."""
-    reader = Reader()
-    reader.pieces.feed(LONG)
-    reader.pieces.finish()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert b"".join(reader.handled) == LONG
-
-
-class Messages:
-    """A WebSocket as far as it is read: `received` counts the messages that were taken."""
-
-    def __init__(self) -> None:
-        self.received = 0
-
-    async def receive(self) -> aiohttp.WSMessage:
-        await asyncio.sleep(0)
-        self.received += 1
-        kind = aiohttp.WSMsgType.BINARY if self.received <= 3 else aiohttp.WSMsgType.CLOSED
-        return aiohttp.WSMessage(kind, b"x", None)
-
-
-async def test_a_websocket_is_not_read_while_reading_is_paused() -> None:
-    socket: Any = Messages()
-    session: Any = None
-    taken: list[bytes] = []
-    protocol: Any = SimpleNamespace()
-    transport = WebSocketTransport(session, socket, protocol)
-
-    def take(data: bytes) -> None:
-        taken.append(data)
-        transport.pause_reading()
-
-    protocol.data_received = take
-    reading = asyncio.ensure_future(transport._read_all())
-    for number in (1, 2, 3):
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert (len(taken), socket.received) == (number, number)
-        transport.resume_reading()
-    await reading

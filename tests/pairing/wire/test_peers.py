@@ -442,7 +442,7 @@ async def test_losing_one_link_of_a_node_ends_the_other_and_both_come_back(
     script.peer.link(node, SenderLink).detach()
     script.peer.flush()
     await until(lambda: not script.peer.link(node, ReceiverLink).is_attached)
-    assert (await wire.request("orders", "contoso:ask", {})).is_yes
+    assert (await wire.request("orders", "contoso:ask", {})).is_success
     assert wire.connections == 1
 
 

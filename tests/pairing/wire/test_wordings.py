@@ -13,7 +13,7 @@ from paired_servicebus.core.errors import PairedError, WireError, WireLinkError
 from paired_servicebus.core.model.verdict import LOST_LINKS, FailureKind, judge, kind_of
 from paired_servicebus.engine.gateway.relay_connection import error_of_end, error_of_refusal
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, is_idle_detach
-from paired_servicebus.pairing.amqp_client.wire_errors import connection_failure, failure_of, link_failure
+from paired_servicebus.pairing.amqp_client.endpoint import connection_failure, failure_of, link_failure
 from servicebus_amqp.encoding.amqp_types import Symbol
 from servicebus_amqp.encoding.messaging_types import Error, Rejected
 from tests.pairing.wire.conftest import Told

@@ -48,7 +48,7 @@ from paired_servicebus.engine.fleet.board_codec import read_post
 from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, open_board
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.pairing.management.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.management_port import AtomAdmin
 from servicebus_sandbox import NamespaceSpec, QueueSpec
 from servicebus_sandbox.amqp_server.message_codec import show_message
 from servicebus_sandbox.broker.entity_settings import Expiry

@@ -3,7 +3,7 @@
 A failed attempt is not a refused call: the call may go on to the backlog without an error. A call may be refused
 without any attempt. Each call counts once, with the messages that its caller still owns.
 
-Not here: the refusals themselves, and their texts (paired_servicebus.pairing.sending.send_driver).
+Not here: the refusals themselves, and their texts (paired_servicebus.pairing.sending.paired_sender).
 """
 
 from __future__ import annotations

@@ -104,3 +104,24 @@ def first_label(host: str) -> str:
     except ValueError:
         return bare.split(".", 1)[0]
     return bare
+
+
+def name_of(host: str, *, configured: str | None = None, reported: str = "") -> str:
+    """Return the name of a namespace, which its backlog queues carry (SPEC.md section 4.1).
+
+    Args:
+        configured: by the operator; it comes first.
+        reported: by the namespace; empty if it does not report. It comes before the host, which may be an alias.
+    """
+    return configured or reported or first_label(host)
+
+
+def alias_remark(host: str, reported: str) -> str:
+    """Return a sentence if the reported name differs from the host's first label; else ""."""
+    label = first_label(host)
+    if not reported or reported.casefold() == label.casefold():
+        return ""
+    return (
+        f"the namespace behind {host} is called {reported}: its backlog queues are named after {reported}, and not "
+        f"after {label}"
+    )

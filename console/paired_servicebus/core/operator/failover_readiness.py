@@ -1,7 +1,7 @@
 """The readiness for a failover: evidence in, findings out.
 
 Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, never OK. NO means that sends would fail, or
-that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.inspection and
+that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.backlog_inspection and
 paired_servicebus.engine.readiness.readiness_check gather the evidence.
 
 What a send would do now is no reading: the pairing's own state answers it, in each snapshot anew (`with_sends`).

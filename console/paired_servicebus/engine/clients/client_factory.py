@@ -31,11 +31,11 @@ from paired_servicebus.connection_string import Parts, parts_of
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.verdict import CREDENTIALS, Judge, Judgement, judge
 from paired_servicebus.pairing import ArmAdmin
-from paired_servicebus.pairing.amqp_client.endpoint import KEY_SECONDS, sign, tls_context
-from paired_servicebus.pairing.management.atom_admin import AtomAdmin
-from paired_servicebus.pairing.management.management_port import TopicManagement
+from paired_servicebus.pairing.amqp_client.endpoint import KEY_SECONDS, tls_context
+from paired_servicebus.pairing.management.management_port import AtomAdmin, TopicManagement
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.secret import Secret
+from servicebus_amqp.access.sas_tokens import sign
 
 # HTTP transport of management clients and identities: proxies, and request signing.
 #
@@ -259,7 +259,7 @@ class NamespaceCredentials:
         """Return the function that makes each management request's Authorization header; None for an identity."""
         if self.key is not None:
             key = self.key
-            return lambda: sign(audience, *key.named_key, time.time() + KEY_SECONDS).text
+            return lambda: sign(audience, *key.named_key, time.time() + KEY_SECONDS)
         if self.signature is not None:
             signature = self.signature
             return lambda: signature.signature

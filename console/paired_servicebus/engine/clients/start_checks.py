@@ -4,7 +4,7 @@ An engine serves whatever is away (SPEC.md section 4). A configuration mistake a
 so an alarm names both: what does not answer, and the setting to check.
 
 An engine also remembers the primary's name, which is part of its backlog queues' names, so that it can start during an
-outage and find them (paired_servicebus.pairing.management.primary_name has the rule).
+outage and find them (paired_servicebus.pairing.opening has the rule).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, alias_remark, name_of
 from paired_servicebus.core.model.snapshot import PRIMARY, Trouble, TroubleKind
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import HttpProxy, close_quietly, open_admin
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing.management.backlog_queues import told
-from paired_servicebus.pairing.management.primary_name import alias_remark, name_of
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.secret import Secret
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError
 
+from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES, QueueFacts
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
@@ -64,9 +65,7 @@ from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_port import FleetBoard
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.pairing.management.management_port import (
-    MAX_DELIVERIES,
     Management,
-    QueueFacts,
     QueueWanted,
     is_refusal,
     is_there_already,

@@ -32,7 +32,6 @@ from paired_servicebus.engine.gateway.relayed_links import RelayedManagement, Re
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
-from paired_servicebus.pairing.amqp_client.endpoint import Pieces, count_clients
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access.grants import ProvenAccess
 from servicebus_amqp.access.sas_tokens import TokenError
@@ -64,6 +63,7 @@ from servicebus_amqp.server.client_protocol import (
 )
 from servicebus_amqp.server.key_budgets import KeyBudget, KeyBudgets
 from servicebus_amqp.server.server_connection import MAX_LINKS, STRANGER, ServerConnection
+from servicebus_amqp.transport import Pieces, count_clients
 
 # When bytes leave: one write for each read of the primary to each client, and one to the primary for many clients.
 #

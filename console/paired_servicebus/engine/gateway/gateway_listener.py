@@ -36,7 +36,7 @@ from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
-from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.pairing.opening import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.gateway_options import GatewayOptions
 from servicebus_amqp.server.key_budgets import MAX_BYTES, KeyBudgets

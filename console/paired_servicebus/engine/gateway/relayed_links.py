@@ -36,7 +36,7 @@ from paired_servicebus.engine.gateway.relay_connection import (
 )
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT
 from paired_servicebus.pairing.amqp_client.client_connection import AttachFields, WireReceiver, WireSender
-from paired_servicebus.pairing.amqp_client.wire_errors import failure_of
+from paired_servicebus.pairing.amqp_client.endpoint import failure_of
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.sending.encoded_sender import CANCEL, SCHEDULE
 from servicebus_amqp.encoding.message_sections import read_properties, split

@@ -38,7 +38,7 @@ from paired_servicebus.engine.control.discovery import (
 )
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, all_drill_files
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pairing.monitoring.inspection import expiry
+from paired_servicebus.pairing.monitoring.backlog_inspection import expiry
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import Clock
 

@@ -30,33 +30,22 @@ from paired_servicebus.core.errors import WireConnectionError, WireError, WireTi
 from paired_servicebus.pairing.amqp_client.endpoint import (
     HIGH_WATER,
     LOW_WATER,
-    CbsToken,
-    Endpoint,
-    Pieces,
-    connect,
-    token_for,
-)
-from paired_servicebus.pairing.amqp_client.wire_errors import (
     REFUSES_US,
     SOCKET_ERROR,
-    RequestReply,
+    CbsToken,
+    Endpoint,
+    connect,
     connection_failure,
     failure_of,
     format_error,
     link_failure,
-    read_reply,
     token_failure,
+    token_for,
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from servicebus_amqp.encoding.amqp_types import Timestamp
-from servicebus_amqp.encoding.message_sections import (
-    Properties,
-    Sections,
-    write_application_properties,
-    write_properties,
-    write_value,
-)
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Received, Source, Target
+from servicebus_amqp.nodes.request_ends import NodeReply, read_reply, write_request
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, LinkRole
@@ -64,6 +53,7 @@ from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import Payload, SenderLink
 from servicebus_amqp.protocol.session import Session, SessionState
 from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_amqp.transport import Pieces
 
 MIB: Final = 1024 * 1024
 STANDARD_BATCH: Final = 256 * 1024
@@ -334,7 +324,7 @@ class RequestChannel:
         self._line = line
         self._sender: WireSender | None = None
         self._receiver: WireReceiver | None = None
-        self._pending: dict[str, asyncio.Future[RequestReply]] = {}
+        self._pending: dict[str, asyncio.Future[NodeReply]] = {}
         self._last = 0
 
     async def open(self) -> None:
@@ -352,22 +342,17 @@ class RequestChannel:
             self._on_lost(WireError(f"the links to {node} were not both attached: {error}"))
             raise
 
-    async def ask(self, properties: dict[str, Any], body: Any) -> RequestReply:
+    async def ask(self, properties: dict[str, Any], body: Any) -> NodeReply:
         """Send one request. The caller sets a deadline. Raises WireError if no reply can arrive."""
         if self.failure is not None or self._sender is None:
             raise WireConnectionError(f"no requests can be sent to {self.node}: {self.failure}") from self.failure
         self._last += 1
         number = str(self._last)
-        request = Sections(
-            properties=write_properties(Properties(message_id=number, reply_to=self.node)),
-            application_properties=write_application_properties(properties),
-            body=write_value(body),
-        )
         answered = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self._line.asks += 1
-            self._sender.send(request.join(), number.encode())
-            reply: RequestReply = await answered
+            self._sender.send(write_request(number, self.node, properties, body), number.encode())
+            reply: NodeReply = await answered
             return reply
         finally:
             self._pending.pop(number, None)
@@ -475,7 +460,7 @@ class CbsAuthorizer:
         token = await token_for(endpoint.credential, audience, now=now)
         node = await self._line.requests(CBS)
         reply = await node.ask(_request(token, audience), token.text)
-        if not reply.is_yes:
+        if not reply.is_success:
             raise token_failure(audience, reply.status, reply.description, reply.condition)
         self._accepted[path] = _AcceptedToken(due=token.renew_at(now), expires_at=token.expires_at)
 
@@ -618,9 +603,6 @@ class ClientConnection(asyncio.Protocol):
 
     async def requests(self, node: str) -> RequestChannel:
         """Return the request channel of a node; open it first if necessary. Raises WireError."""
-        found = self._requests.get(node)
-        if found is not None:
-            return found
         async with self._opening[node]:
             found = self._requests.get(node)
             if found is None:

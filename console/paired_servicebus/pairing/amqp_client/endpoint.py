@@ -1,4 +1,7 @@
-"""The way to a namespace: its address and settings, tokens, TLS, sockets and their reads.
+"""The way to a namespace: its address and settings, tokens, TLS and sockets, and its failures as errors of ours.
+
+Each error names the action, the entity and the peer's text, and has the AMQP condition. The core decides which of them
+count (verdict).
 
 The address is read from a caller's `azure.servicebus.aio.ServiceBusClient`, through sdk_internals.py. A missing or
 unexpected attribute (compared with 7.15) is a `WireUnavailableError` with one sentence, and the caller's client is then
@@ -14,37 +17,153 @@ handshakes of WebSocket and proxy.
 A client's connections share one TLS context. The SDK makes one for each connection, also for plain ones, and loads all
 certificate authorities into it. That is most of the cost of opening a link: 20 ms of blocked event loop and 700 kB of
 memory. A given context is shared, and trusts the same authorities.
-
-A long read is handled in pieces, one for each turn of the event loop. A socket hands over up to 256 KB together,
-hundreds of messages, whose handling takes many milliseconds. In a loop that serves clients, a drain or a flood must not
-delay the others' sends: they get their turn between two pieces. Pieces cost a tenth to a third more CPU for a message,
-so other loops handle a read together.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hmac
 import inspect
+import re
+import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote_plus, urlsplit
-from weakref import WeakKeyDictionary
+from urllib.parse import urlsplit
 
 import aiohttp
 import certifi
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.errors import WireAuthenticationError, WireConnectionError, WireUnavailableError
+from paired_servicebus.core.errors import (
+    WireAuthenticationError,
+    WireConnectionError,
+    WireError,
+    WireLinkError,
+    WireOutcomeError,
+    WireRequestError,
+    WireUnavailableError,
+)
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR
+from servicebus_amqp.access.sas_tokens import sign
+from servicebus_amqp.encoding.messaging_types import (
+    ACCEPTED,
+    Accepted,
+    DeliveryState,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+)
+from servicebus_amqp.transport import CLOSE_SECONDS, SUBPROTOCOL, WEBSOCKET_PATH, WebSocketTransport
+
+SOCKET_ERROR: Final = "amqp:socket-error"
+DETACH_FORCED: Final = "amqp:link:detach-forced"
+CONNECTION_FORCED: Final = "amqp:connection:forced"
+SERVER_BUSY: Final = "com.microsoft:server-busy"
+INTERNAL: Final = "amqp:internal-error"
+REFUSES_US: Final = frozenset(
+    {
+        "amqp:not-allowed",
+        "amqp:not-implemented",
+        "amqp:invalid-field",
+        "amqp:decode-error",
+        "amqp:frame-size-too-small",
+        "amqp:connection:framing-error",
+    }
+)
+"""Conditions that reject our protocol. A connection that they end before it has served anything never will."""
+_IDLE_WORDS: Final = ("idle", "inactive", "active links", "nothing passed")
+"""Words in the texts of the service and of the sandbox; the conditions are those of every forced end."""
+_TOKEN_CONDITIONS: Final = {404: "amqp:not-found", 408: "com.microsoft:timeout", 429: SERVER_BUSY, 503: SERVER_BUSY}
+"""The conditions of refused tokens whose answer names none, by status; other failures of the namespace are INTERNAL."""
+
+
+def failure_of(state: DeliveryState | None, path: str) -> WireError | None:
+    """Return the reason why a message was not accepted; None if it was."""
+    if state is ACCEPTED or isinstance(state, Accepted):
+        return None
+    if isinstance(state, Rejected):
+        return WireOutcomeError(f"{path} rejected the message: {format_error(state.error)}", condition_of(state.error))
+    if isinstance(state, Released):
+        return WireOutcomeError(f"{path} released the message: it accepted no responsibility for it")
+    if isinstance(state, Modified):
+        return WireOutcomeError(f"{path} returned the message as modified")
+    return WireOutcomeError(f"{path} settled the message without an outcome ({state!r})")
+
+
+def link_failure(path: str, error: Error | None, *, refused: bool = False) -> WireLinkError:
+    """Return the error of a refused or detached link."""
+    event = "refused a link" if refused else "detached a link"
+    return WireLinkError(f"{path} {event}: {format_error(error)}", condition_of(error), peers_error=error)
+
+
+def connection_failure(where: str, error: Error | None) -> WireConnectionError:
+    """Return the error of a connection that the peer closed, or that broke a rule of the protocol."""
+    return WireConnectionError(f"{where} closed the connection: {format_error(error)}", condition_of(error))
+
+
+def token_failure(audience: str, status: int, description: str, condition: str | None) -> WireError:
+    """Return the error of a refused token: the credential's fault, or the namespace's own by its condition."""
+    text = f"the token for {audience} was refused: {status} {description}"
+    condition = condition or _TOKEN_CONDITIONS.get(status, INTERNAL if status >= 500 else None)
+    if status >= 500:
+        return WireRequestError(text, condition, status=status)
+    return WireAuthenticationError(text, condition)
+
+
+def is_idle_detach(error: BaseException) -> bool:
+    """Return whether a link or a connection ended only because it was idle for minutes, which is expected."""
+    return (
+        isinstance(error, WireLinkError | WireConnectionError)
+        and error.condition in (DETACH_FORCED, CONNECTION_FORCED)
+        and any(word in str(error).lower() for word in _IDLE_WORDS)
+    )
+
+
+def condition_of(error: Error | None) -> str | None:
+    return None if error is None else str(error.condition)
+
+
+def format_error(error: Error | None) -> str:
+    """Format an error of the peer in one line."""
+    if error is None:
+        return "no reason given"
+    description = " ".join(error.description.split())
+    return f"{error.condition}: {description}" if description else str(error.condition)
+
+
+# -- failures to connect that no retry mends: a certificate that is not trusted, a host without an address ------------
+
+
+_UNKNOWN: Final = frozenset(getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name))
+_LINKS: Final = ("__cause__", "__context__", "inner_exception")
+
+
+def is_untrusted(error: BaseException) -> bool:
+    """Return whether it failed because the peer's certificate is not trusted."""
+    return any(isinstance(one, ssl.SSLCertVerificationError) for one in _causes(error))
+
+
+def is_unknown_host(error: BaseException) -> bool:
+    """Return whether it failed because the host has no address. A resolver that does not answer is another matter."""
+    return any(isinstance(one, socket.gaierror) and one.errno in _UNKNOWN for one in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes, as Python and the SDK chain errors."""
+    left, seen = [error], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        causes = (getattr(one, name, None) for name in _LINKS)
+        left += [cause for cause in causes if isinstance(cause, BaseException)]
 
 
 def tls_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
@@ -64,7 +183,6 @@ def tls_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
 AMQPS_PORT: Final = 5671
 AMQP_PORT: Final = 5672
 WEBSOCKET_PORT: Final = 443
-WEBSOCKET_PATH: Final = "/$servicebus/websocket"
 _WEBSOCKETS: Final = "AmqpOverWebsocket"
 
 
@@ -209,6 +327,7 @@ KEY_SECONDS: Final = 3600
 _EARLY_SECONDS: Final = 300
 _EARLY_SHARE: Final = 0.1
 _UNKNOWN_LIFE: Final = 3600
+_SIGNED_UNTIL: Final = re.compile(r"\bse=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,23 +355,15 @@ async def token_for(credential: Any, audience: str, *, now: float) -> CbsToken:
     """
     try:
         if (named := getattr(credential, "named_key", None)) is not None:
-            return sign(audience, named[0], named[1], now + KEY_SECONDS)
+            expires_at = float(int(now) + KEY_SECONDS)
+            return CbsToken(sign(audience, named[0], named[1], expires_at), SAS, expires_at)
         if (signature := getattr(credential, "signature", None)) is not None:
-            return CbsToken(signature, SAS, _expiry_of(signature, now))
+            return CbsToken(signature, SAS, expiry_of(signature) or now + _UNKNOWN_LIFE)
         return await _request_token(credential, audience)
     except Exception as error:  # azure-identity and callers' credentials raise any error
         raise WireAuthenticationError(
             f"{type(credential).__name__} gave no token for {audience}: {type(error).__name__}: {error}"
         ) from error
-
-
-def sign(audience: str, key_name: str, key: str, expires_at: float) -> CbsToken:
-    """Sign the audience with HMAC-SHA256 over its encoded form, a line feed and the expiry."""
-    resource, expiry = quote_plus(audience), str(int(expires_at))
-    digest = hmac.digest(key.encode(), f"{resource}\n{expiry}".encode(), sha256)
-    signature = quote_plus(b64encode(digest))
-    text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={quote_plus(key_name)}"
-    return CbsToken(text, SAS, float(expiry))
 
 
 async def _request_token(credential: Any, audience: str) -> CbsToken:
@@ -268,12 +379,10 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _expiry_of(signature: str, now: float) -> float:
-    for part in signature.split("&"):
-        name, _, value = part.partition("=")
-        if name == "se":
-            return float(value)
-    return now + _UNKNOWN_LIFE
+def expiry_of(signature: str) -> float | None:
+    """Return when a ready signature expires, in seconds since 1970; None: it does not tell."""
+    ends = _SIGNED_UNTIL.search(signature)
+    return float(ends[1]) if ends else None
 
 
 # -- sockets ----------------------------------------------------------------------------------------------------------
@@ -282,9 +391,6 @@ def _expiry_of(signature: str, now: float) -> float:
 HIGH_WATER: Final = 512 * 1024
 LOW_WATER: Final = 128 * 1024
 """Unwritten bytes at which a connection's senders pause, and at which they continue."""
-SUBPROTOCOL: Final = "AMQPWSB10"
-_PIECE_BYTES: Final = 256 * 1024
-_CLOSE_SECONDS: Final = 2.0
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
@@ -334,7 +440,7 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
             protocols=[SUBPROTOCOL],
             max_msg_size=0,
             compress=0,
-            timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
             ssl=await _tls_context(endpoint) or True,
             proxy=proxy.url if proxy else None,
             proxy_headers=proxy_authorization(proxy) if proxy else None,
@@ -342,7 +448,10 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
     except BaseException:
         await session.close()
         raise
-    WebSocketTransport(session, socket, protocol()).start()
+    errors = (OSError, aiohttp.ClientError)
+    transport = WebSocketTransport(socket, protocol(), lambda: carrying.cancel(), errors=errors, release=session.close)
+    carrying = asyncio.create_task(transport.run(), name="carry a WebSocket")
+    await asyncio.sleep(0)  # the protocol has its transport then
 
 
 def proxy_authorization(proxy: Proxy) -> dict[str, str] | None:
@@ -351,190 +460,3 @@ def proxy_authorization(proxy: Proxy) -> dict[str, str] | None:
         return None
     user = f"{proxy.username or ''}:{proxy.password or ''}".encode()
     return {"Proxy-Authorization": f"Basic {b64encode(user).decode()}"}
-
-
-class WebSocketTransport(asyncio.Transport):
-    """A WebSocket as the transport of `protocol`. Two tasks move the bytes; both end with the WebSocket."""
-
-    def __init__(
-        self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse, protocol: asyncio.Protocol
-    ) -> None:
-        super().__init__()
-        self._session = session
-        self._socket = socket
-        self._protocol = protocol
-        self._pending = bytearray()
-        self._wake = asyncio.Event()
-        self._may_read = asyncio.Event()
-        self._may_read.set()
-        self._is_closing = False
-        self._has_paused = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Call `connection_made`, and start the tasks."""
-        self._protocol.connection_made(self)
-        self._task = asyncio.create_task(self._carry(), name="carry a WebSocket")
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        if self._is_closing:
-            return
-        self._pending += data
-        self._wake.set()
-        if not self._has_paused and len(self._pending) > HIGH_WATER:
-            self._has_paused = True
-            self._protocol.pause_writing()
-
-    def close(self) -> None:
-        """Write the pending bytes, then close; a peer that does not read is cut after a while."""
-        if not self._is_closing:
-            self._is_closing = True
-            self._wake.set()
-            asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
-
-    def abort(self) -> None:
-        self._is_closing = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def pause_reading(self) -> None:
-        self._may_read.clear()
-
-    def resume_reading(self) -> None:
-        self._may_read.set()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignore the limits: this module has its own."""
-
-    async def _carry(self) -> None:
-        writing = asyncio.create_task(self._write_all(), name="write a WebSocket")
-        lost: Exception | None = None
-        try:
-            await self._read_all()
-        except (OSError, aiohttp.ClientError) as error:
-            lost = error
-        except asyncio.CancelledError:  # only abort cancels this task
-            pass
-        finally:
-            self._is_closing = True
-            writing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await writing
-            await self._session.close()
-            self._protocol.connection_lost(lost)
-
-    async def _read_all(self) -> None:
-        while True:
-            await self._may_read.wait()
-            message = await self._socket.receive()
-            if message.type is not aiohttp.WSMsgType.BINARY:
-                return  # closed, broken, or text, which AMQP never uses
-            self._protocol.data_received(message.data)
-
-    async def _write_all(self) -> None:
-        try:
-            while self._pending or not self._is_closing:
-                if not self._pending:
-                    await self._wake.wait()
-                    self._wake.clear()
-                    continue
-                piece = bytes(memoryview(self._pending)[:_PIECE_BYTES])
-                del self._pending[: len(piece)]
-                await self._socket.send_bytes(piece)
-                self._let_protocol_write()
-            await self._socket.close()
-        except (OSError, aiohttp.ClientError):  # the reader ends for the same reason and reports it
-            return
-
-    def _let_protocol_write(self) -> None:
-        if self._has_paused and len(self._pending) <= LOW_WATER:
-            self._has_paused = False
-            self._protocol.resume_writing()
-
-
-# -- reads in pieces --------------------------------------------------------------------------------------------------
-
-
-PIECE: Final = 8 * 1024
-"""Bytes of a piece: some six messages of 1 KB, or a thousand outcomes: one or two milliseconds of a drain."""
-
-_clients: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, int]] = WeakKeyDictionary()
-"""The number of clients that each loop serves."""
-
-
-def count_clients(change: int) -> None:
-    """Count clients of the running loop that come or go."""
-    loop = asyncio.get_running_loop()
-    _clients[loop] = _clients.get(loop, 0) + change
-
-
-def serves_clients() -> bool:
-    """Return whether the running loop serves clients, so that long work is done in portions."""
-    return bool(_clients.get(asyncio.get_running_loop()))
-
-
-class Pieces:
-    """One connection's reads.
-
-    Args:
-        handle: gets the pieces in order.
-        pause: stops the socket's reads, also twice.
-        resume: allows them again.
-        size: bytes of a piece.
-    """
-
-    __slots__ = ("_handle", "_is_held", "_pause", "_rest", "_resume", "_size")
-
-    def __init__(
-        self,
-        handle: Callable[[bytes], None],
-        *,
-        pause: Callable[[], None],
-        resume: Callable[[], None],
-        size: int = PIECE,
-    ) -> None:
-        self._handle = handle
-        self._pause = pause
-        self._resume = resume
-        self._size = size
-        self._rest = b""
-        self._is_held = False
-
-    def hold(self, held: bool) -> None:
-        """Stop the socket's reads for another reason than a turn, or allow them again."""
-        self._is_held = held
-        if held:
-            self._pause()
-        elif not self._rest:
-            self._resume()
-
-    def feed(self, data: bytes) -> None:
-        """Handle a read; a long one beside clients in several turns."""
-        if self._rest:
-            self._rest += data  # a read that was under way when reading was paused
-        elif len(data) <= self._size or not serves_clients():
-            self._handle(data)
-        else:
-            self._rest = data
-            self._pause()
-            self._next()
-
-    def finish(self) -> None:
-        """Handle the rest now: the connection has ended, but what it brought counts."""
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._handle(rest)
-
-    def _next(self) -> None:
-        rest = self._rest
-        if not rest:
-            return
-        self._rest = rest[self._size :]
-        if self._rest:
-            asyncio.get_running_loop().call_soon(self._next)
-        elif not self._is_held:
-            self._resume()
-        self._handle(rest[: self._size])

@@ -28,10 +28,10 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
     WireReceiver,
     WireSender,
 )
-from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
-from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR, RequestReply, is_idle_detach
+from paired_servicebus.pairing.amqp_client.endpoint import SOCKET_ERROR, Endpoint, is_idle_detach
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
 from servicebus_amqp.encoding.amqp_types import Array, Int, UInt
+from servicebus_amqp.nodes.request_ends import NodeReply
 
 FIRST_PAUSE: Final = 1.0
 MAX_PAUSE: Final = 30.0
@@ -200,7 +200,7 @@ class ReconnectingConnection:
         body: dict[str, Any],
         *,
         timeout: float = REQUESTING,
-    ) -> RequestReply:
+    ) -> NodeReply:
         """Send a request to an entity's `$management`, such as `com.microsoft:peek-message`.
 
         body: values of servicebus_amqp.encoding.amqp_types where Python's own types differ.
@@ -215,12 +215,12 @@ class ReconnectingConnection:
             "com.microsoft:server-timeout": UInt(round(1000 * timeout)),
         }
 
-        async def ask(line: ClientConnection) -> RequestReply:
+        async def ask(line: ClientConnection) -> NodeReply:
             await line.authorizer.authorize(path)
             return await (await line.requests(path + MANAGEMENT)).ask(properties, body)
 
         reply = await self._do(ask, timeout, f"{operation} on {path}")
-        if not reply.is_yes:
+        if not reply.is_success:
             text = f"{path} answered {operation} with {reply.status} {reply.description}"
             raise WireRequestError(text, reply.condition, status=reply.status)
         return reply

@@ -15,14 +15,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.core.backlog.backlog_totals import NOTHING, QueueCounters
+from paired_servicebus.core.backlog.queue_settings import (
+    SEGMENT,
+    BacklogQueues,
+    QueueFacts,
+    differences,
+    hazards,
+    queue_path,
+)
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.failover.effects import ProbeQueue
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
@@ -31,16 +38,12 @@ from paired_servicebus.core.model.snapshot import Trouble, TroubleKind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.pairing.amqp_client.wire_errors import is_unknown_host, is_untrusted
+from paired_servicebus.pairing.amqp_client.endpoint import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.management.management_port import (
     BACKLOG_QUEUE,
-    LOCK,
-    MAX_DELIVERIES,
-    MAX_SIZE_MB,
     Depth,
     ListTooLongError,
     Management,
-    QueueFacts,
     is_refusal,
     is_there_already,
     is_transient,
@@ -48,7 +51,6 @@ from paired_servicebus.pairing.management.management_port import (
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-SEGMENT: Final = "x-servicebus-transfer"
 LIST_SECONDS: Final = 120.0
 """Seconds that listing is retried on transient errors."""
 LOG_AFTER_SECONDS: Final = 5.0
@@ -61,55 +63,9 @@ CALL: Final = 30.0
 NAME_SECONDS: Final = 5.0
 """Seconds for reading a namespace's name, which a screen or a start waits for."""
 RETRY_SECONDS: Final = 1.0
-MB: Final = 1024**2
-LONGEST: Final = timedelta(days=10675199)
-"""A span of this length or more is TimeSpan.MaxValue, whose fraction of a second Python cannot hold."""
-ENDLESS: Final = "no limit"
-MAX_INDEX_DIGITS: Final = 9
-"""Digits of an index; a longer number is not one of ours."""
-
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class BacklogQueues:
-    """The usable queues by index, with gaps where creation failed, and warnings about them."""
-
-    paths: Mapping[int, str]
-    warnings: tuple[str, ...]
-    settings: dict[int, QueueFacts] = field(default_factory=dict)
-    """Of the queues that existed before: created ones have the expected settings."""
-
-    def differences(self, index: int) -> tuple[str, ...]:
-        """Return the differences between a queue's settings and the expected ones."""
-        facts = self.settings.get(index)
-        return tuple(differences(facts)) if facts is not None else ()
-
-    def hazards(self, index: int) -> str:
-        """Return why a queue must get no messages, with the remedies; empty if it may."""
-        facts = self.settings.get(index)
-        return "; ".join(hazards(facts)) if facts is not None else ""
-
-    def limit(self, index: int) -> int:
-        """Return the bytes that a queue may hold."""
-        facts = self.settings.get(index)
-        return (facts.max_size_mb if facts is not None and facts.max_size_mb else MAX_SIZE_MB) * MB
-
-
-def queue_path(primary: str, index: int) -> str:
-    """Return `{primary}/x-servicebus-transfer/{index}`."""
-    return f"{primary}/{SEGMENT}/{index}"
-
-
-def queue_index(path: str) -> int | None:
-    """Return the index in a backlog queue's path; None for any other path."""
-    prefix, _, last = path.rpartition("/")
-    if prefix.rpartition("/")[2].casefold() != SEGMENT:
-        return None
-    is_number = last.isascii() and last.isdecimal() and len(last) <= MAX_INDEX_DIGITS
-    return int(last) if is_number and last == str(int(last)) else None
 
 
 async def ensure(
@@ -173,64 +129,6 @@ async def standing(admin: Management, primary: str, count: int, *, patience: flo
             f"there is no backlog queue under {primary}/{SEGMENT}/: no message was ever parked there"
         )
     return found
-
-
-def differences(queue: QueueFacts) -> list[str]:
-    """Return the settings that differ from a created queue's; all but the `hazards` are the owner's choice."""
-    expected: dict[str, tuple[object, object]] = {
-        "MaxSizeInMegabytes": (queue.max_size_mb, MAX_SIZE_MB),
-        "MaxDeliveryCount": (queue.max_deliveries, MAX_DELIVERIES),
-        "LockDuration": (queue.lock, LOCK),
-        "DefaultMessageTimeToLive": (_span(queue.ttl), ENDLESS),
-        "AutoDeleteOnIdle": (_span(queue.idle), ENDLESS),
-        "EnableDeadLetteringOnMessageExpiration": (queue.dead_letters_expired, True),
-        "EnableBatchedOperations": (queue.batched, True),
-        "RequiresDuplicateDetection": (queue.duplicates, False),
-        "RequiresSession": (queue.sessions, False),
-        "EnablePartitioning": (queue.partitioned, False),
-        "ForwardTo": (queue.forwards_to or "none", "none"),
-        "ForwardDeadLetteredMessagesTo": (queue.forwards_dead_letters_to or "none", "none"),
-        "Status": (queue.status or None, "Active"),
-    }
-    return [
-        f"{name} {'unknown' if is_ is None else is_!s} instead of {should!s}"
-        for name, (is_, should) in expected.items()
-        if is_ != should
-    ]
-
-
-def hazards(queue: QueueFacts) -> list[str]:
-    """Return the settings by which a queue can lose an accepted message, each with its remedy (SPEC.md section 4.2).
-
-    A session queue refuses every parked message, since the envelope holds its session.
-    """
-    found = []
-    if queue.duplicates:
-        found.append("RequiresDuplicateDetection drops a message whose id it has seen: delete the empty queue")
-    if queue.sessions:
-        found.append("RequiresSession refuses parked messages: delete the empty queue")
-    if _is_finite(queue.ttl) and queue.dead_letters_expired is False:
-        found.append(
-            f"DefaultMessageTimeToLive {queue.ttl} deletes what it holds longer: set it to the maximum, or set "
-            "EnableDeadLetteringOnMessageExpiration"
-        )
-    if _is_finite(queue.idle):
-        found.append(f"AutoDeleteOnIdle {queue.idle} deletes the queue with its messages: set it to the maximum")
-    if queue.forwards_to:
-        found.append(f"ForwardTo moves its messages to {queue.forwards_to}: remove it")
-    if queue.forwards_dead_letters_to:
-        found.append(
-            f"ForwardDeadLetteredMessagesTo moves its dead letters to {queue.forwards_dead_letters_to}: remove it"
-        )
-    return found
-
-
-def _is_finite(span: timedelta | None) -> bool:
-    return span is not None and span < LONGEST
-
-
-def _span(span: timedelta | None) -> object:
-    return ENDLESS if span is not None and span >= LONGEST else span
 
 
 async def depth(admin: Management, path: str) -> Depth:

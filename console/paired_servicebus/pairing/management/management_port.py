@@ -1,27 +1,43 @@
-"""The port to a namespace's management, implemented for Atom and ARM.
+"""The port to a namespace's management, and its two implementations: Atom and Azure Resource Manager.
 
 Both raise azure-core's errors and try once; the pairing decides on retries (SPEC.md section 4.4). backlog_queues.py
 selects the queues and interprets refusals.
+
+Atom is the SDK's administration client. Queues are read and written as XML, not by the SDK's models. The service reads
+a description's elements in one order. An element behind its place has no effect, and returns at the end of every later
+answer. So an element may occur twice: the SDK's models refuse the whole list for it, and write some elements behind
+their places. Here an unreadable element is unknown, and the other entities are read.
+
+ARM is for roles rather than keys with Manage. Names have slashes here and `~` in ARM's addresses, which is ARM's own
+notation. ARM overwrites an existing queue, so a queue is looked up before it is created.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from xml.etree.ElementTree import Element, SubElement
 
 import isodate
-from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    DecodeError,
+    DeserializationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.core.model.namespace_info import NamespaceInfo
+from paired_servicebus.core.backlog.queue_settings import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, QueueFacts
+from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
+from paired_servicebus.pairing import sdk_internals
 
-MAX_SIZE_MB: Final = 5120
-MAX_DELIVERIES: Final = 2147483647
-LOCK: Final = timedelta(minutes=1)
-"""Settings of a backlog queue."""
 TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
 """TimeSpan.MaxValue; text, since Python's timedelta ends at microseconds."""
 
@@ -76,29 +92,23 @@ BACKLOG_QUEUE: Final = QueueWanted(
 """A backlog queue is created with exactly these settings (SPEC.md section 4.2)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFacts:
-    """A queue's description by its namespace, for comparisons. None: the namespace does not report it readably."""
-
-    path: str
-    max_size_mb: int | None = None
-    max_deliveries: int | None = None
-    lock: timedelta | None = None
-    dead_letters_expired: bool | None = None
-    batched: bool | None = None
-    sessions: bool | None = None
-    status: str = ""
-    """Active, Disabled, SendDisabled, ReceiveDisabled, or another value of the service; empty: unknown."""
-    ttl: timedelta | None = None
-    idle: timedelta | None = None
-    """The default time to live, and the idle time after which the queue is deleted."""
-    duplicates: bool | None = None
-    """Whether it detects duplicates."""
-    partitioned: bool | None = None
-    forwards_to: str = ""
-    forwards_dead_letters_to: str = ""
-    """The entities that get its messages and its dead letters; empty: none."""
-    metadata: str = ""
+_FACTS: Final[tuple[tuple[str, str, type], ...]] = (
+    ("max_size_mb", "MaxSizeInMegabytes", int),
+    ("max_deliveries", "MaxDeliveryCount", int),
+    ("lock", "LockDuration", timedelta),
+    ("dead_letters_expired", "DeadLetteringOnMessageExpiration", bool),
+    ("batched", "EnableBatchedOperations", bool),
+    ("sessions", "RequiresSession", bool),
+    ("status", "Status", str),
+    ("ttl", "DefaultMessageTimeToLive", timedelta),
+    ("idle", "AutoDeleteOnIdle", timedelta),
+    ("duplicates", "RequiresDuplicateDetection", bool),
+    ("partitioned", "EnablePartitioning", bool),
+    ("forwards_to", "ForwardTo", str),
+    ("forwards_dead_letters_to", "ForwardDeadLetteredMessagesTo", str),
+    ("metadata", "UserMetadata", str),
+)
+"""The fields of QueueFacts, the service's names for them, and their types; ARM writes the names in its own way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,3 +265,546 @@ def is_there_already(error: Exception) -> bool:
 
 def _status(error: Exception) -> int | None:
     return error.status_code if isinstance(error, HttpResponseError) else None
+
+
+# -- descriptions -----------------------------------------------------------------------------------------------------
+
+
+ATOM: Final = "{http://www.w3.org/2005/Atom}"
+CONNECT: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
+INSTANCE: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
+
+QUEUE_ORDER: Final = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "MessageCount",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "ForwardTo",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "UserMetadata",
+    "SupportOrdering",
+    "CountDetails",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "ForwardDeadLetteredMessagesTo",
+    "EnableExpress",
+    "MaxMessageSizeInKilobytes",
+)
+"""The order of a queue's elements in the service's recorded answers."""
+NOT_SETTINGS: Final = frozenset(
+    {
+        "SizeInBytes",
+        "MessageCount",
+        "IsAnonymousAccessible",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+        "SupportOrdering",
+        "CountDetails",
+    }
+)
+"""Elements that no update sends: the service derives them."""
+_PLACES: Final = {name: place for place, name in enumerate(QUEUE_ORDER)}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The description of one entity. Each method returns None for a missing or unreadable element."""
+
+    name: str
+    element: Element | None
+    """`<QueueDescription>`, `<TopicDescription>` or `<SubscriptionDescription>`; None: the entry has none."""
+
+    @property
+    def kind(self) -> str:
+        """The description's element name; empty without one."""
+        return "" if self.element is None else _local(self.element)
+
+    def find(self, name: str) -> Element | None:
+        """Return the first element of this name; a second one is data that the service keeps without effect."""
+        children = () if self.element is None else self.element
+        return next((child for child in children if _local(child) == name), None)
+
+    def text(self, name: str) -> str | None:
+        found = self.find(name)
+        return None if found is None else (found.text or "").strip()
+
+    def whole(self, name: str) -> int | None:
+        return _whole(self.text(name))
+
+    def flag(self, name: str) -> bool | None:
+        return {"true": True, "1": True, "false": False, "0": False}.get((self.text(name) or "").casefold())
+
+    def span(self, name: str) -> timedelta | None:
+        try:
+            read = isodate.parse_duration(self.text(name) or "")
+            return read if isinstance(read, timedelta) else read.totimedelta(start=datetime(2000, 1, 1))
+        except (ValueError, TypeError, OverflowError, ArithmeticError):
+            return None
+
+    def time(self, name: str) -> float | None:
+        """Return a time in epoch seconds; None for the year 1 too, by which the service says "never"."""
+        try:
+            read = datetime.fromisoformat(self.text(name) or "")
+        except ValueError:
+            return None
+        return None if read.year <= 1 else (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+    def count(self, name: str) -> int | None:
+        """Return one of the counts in CountDetails."""
+        details = self.find("CountDetails")
+        children = () if details is None else details
+        return next((_whole(child.text) for child in children if _local(child) == name), None)
+
+
+def read_feed(feed: Element) -> list[Description]:
+    """Return the descriptions of a list's entries, in its order."""
+    return [read_entry(entry) for entry in feed.iter(f"{ATOM}entry")]
+
+
+def read_entry(entry: Element) -> Description:
+    """Return an entry's description. An empty feed, the answer for a missing entity, has neither name nor element."""
+    content = entry.find(f"{ATOM}content")
+    described = next(iter(content), None) if content is not None else None
+    return Description((entry.findtext(f"{ATOM}title") or "").strip(), described)
+
+
+def queue_facts(queue: Description) -> QueueFacts:
+    """Return a queue's settings; what its description lacks is unknown."""
+    readers: dict[type, Callable[[str], Any]] = {
+        int: queue.whole,
+        timedelta: queue.span,
+        bool: queue.flag,
+        str: lambda name: queue.text(name) or "",
+    }
+    return QueueFacts(path=queue.name, **{name: readers[kind](setting) for name, setting, kind in _FACTS})
+
+
+def queue_depth(queue: Description) -> Depth | None:
+    """Return a queue's counts; None if its description has none."""
+    total, dead = queue.whole("MessageCount"), queue.count("DeadLetterMessageCount")
+    if total is None or dead is None:
+        return None
+    return Depth(
+        messages=max(0, total - dead),
+        dead_lettered=dead,
+        size_bytes=queue.whole("SizeInBytes") or 0,
+        scheduled=queue.count("ScheduledMessageCount") or 0,
+        last_active=queue.time("AccessedAt"),
+        created_at=queue.time("CreatedAt"),
+    )
+
+
+def settings_in_force(queue: Description) -> dict[str, Element]:
+    """Return the elements of a queue's settings that have effect, by name: those at their place in the order.
+
+    A setting that is not known here keeps its place, so that an update does not reset it.
+    """
+    found: dict[str, Element] = {}
+    place = -1
+    for child in queue.element if queue.element is not None else ():
+        name = _local(child)
+        here = _PLACES.get(name, -1)
+        if here > place:
+            place = here
+            found[name] = child
+        elif name not in _PLACES and child.tag.startswith(CONNECT):
+            found.setdefault(name, child)
+    return {name: child for name, child in found.items() if name not in NOT_SETTINGS}
+
+
+def queue_body(settings: Mapping[str, str | Element]) -> Element:
+    """Return the body of a queue's PUT with these settings, in the service's order.
+
+    Args:
+        settings: by element name; a text, or the whole element. An unknown element keeps its place behind the one
+            before it.
+
+    Raises:
+        ValueError: the order has no place for a text.
+    """
+    unknown = {name for name, value in settings.items() if isinstance(value, str)} - _PLACES.keys()
+    if unknown:
+        raise ValueError(f"no place is known for {', '.join(sorted(unknown))} in a queue's description")
+    entry = Element(f"{ATOM}entry")
+    described = SubElement(
+        SubElement(entry, f"{ATOM}content", {"type": "application/xml"}), f"{CONNECT}QueueDescription"
+    )
+    places: dict[str, int] = {}
+    place = -1
+    for name in settings:
+        place = places[name] = _PLACES.get(name, place)
+    for name in sorted(settings, key=places.__getitem__):
+        value = settings[name]
+        if isinstance(value, Element):
+            described.append(value)
+        else:
+            SubElement(described, f"{CONNECT}{name}").text = value
+    return entry
+
+
+def one_rule(name: str, key: str, right: str) -> Element:
+    """Return the AuthorizationRules of one rule that gives one right alone."""
+    rules = Element(f"{CONNECT}AuthorizationRules")
+    rule = SubElement(rules, f"{CONNECT}AuthorizationRule", {f"{INSTANCE}type": "SharedAccessAuthorizationRule"})
+    for part, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None")):
+        SubElement(rule, f"{CONNECT}{part}").text = text
+    SubElement(SubElement(rule, f"{CONNECT}Rights"), f"{CONNECT}AccessRights").text = right
+    for part, text in (("KeyName", name), ("PrimaryKey", key), ("SecondaryKey", key)):
+        SubElement(rule, f"{CONNECT}{part}").text = text
+    return rules
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return int((text or "").strip())
+    except ValueError:
+        return None
+
+
+# -- the port ---------------------------------------------------------------------------------------------------------
+
+
+PAGE: Final = 100
+"""Entities in one answer: the most that the service returns."""
+
+
+class AtomAdmin:
+    """The port over the SDK's client, which `close` closes."""
+
+    def __init__(self, client: ServiceBusAdministrationClient) -> None:
+        self._client = client
+        sdk_internals.renew_signatures_early(client)
+
+    async def queues(self, prefix: str) -> list[QueueFacts]:
+        """List all queues, since Atom knows no prefix."""
+        return [queue_facts(one) async for one in self._listed("queues", prefix)]
+
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
+        settings: dict[str, str | Element] = {
+            name: "true" if value is True else str(value) for name, value in settings_of(wanted).items()
+        }
+        if wanted.key is not None:
+            settings["AuthorizationRules"] = one_rule(*wanted.key, wanted.right)
+        body = queue_body(settings)
+        await sdk_internals.write_entity(self._client, path, body, **ONCE)
+
+    async def depth(self, path: str) -> Depth:
+        found = queue_depth(await self._queue(path))
+        if found is None:
+            raise DecodeError(f"the description of {path} has no readable counts")
+        return found
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """Implement `Management` by listing all queues."""
+        depths = {one.name.casefold(): queue_depth(one) async for one in self._listed("queues", prefix, pages)}
+        return {path: found for path, found in depths.items() if found is not None}
+
+    async def set_status(self, path: str, status: QueueStatus) -> None:
+        """Implement `Management`: read the queue, and write back the settings in force with another status."""
+        queue = await self._queue(path)
+        settings: dict[str, str | Element] = {**settings_in_force(queue), "Status": status.value}
+        forwards = [
+            (one.text or "") if isinstance(one, Element) else ""
+            for one in map(settings.get, ("ForwardTo", "ForwardDeadLetteredMessagesTo"))
+        ]
+        await sdk_internals.write_entity(
+            self._client, path, queue_body(settings), update=True, forwards=(forwards[0], forwards[1]), **ONCE
+        )
+
+    async def delete_queue(self, path: str) -> None:
+        await self._client.delete_queue(path, **ONCE)
+
+    async def topics(self, prefix: str) -> list[TopicFacts]:
+        """List all topics, since Atom knows no prefix."""
+        return [
+            TopicFacts(path=one.name, metadata=one.text("UserMetadata") or "")
+            async for one in self._listed("topics", prefix)
+        ]
+
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        await self._client.create_topic(path, user_metadata=metadata or None)  # the SDK passes no options on
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        await self._client.create_subscription(topic, name, **ONCE)
+
+    async def delete_topic(self, path: str) -> None:
+        await self._client.delete_topic(path, **ONCE)
+
+    async def keeps_expired(self, path: str) -> str | None:
+        found = read_entry(await sdk_internals.read_entity(self._client, path, **ONCE))
+        if found.element is None:
+            return None
+        if found.kind == "QueueDescription":
+            return _keeping(path, found)
+        keeping = [
+            _keeping(f"{path}/Subscriptions/{one.name}", one) async for one in self._listed("subscriptions", topic=path)
+        ]
+        return next((one for one in keeping if one), None if None in keeping else "")
+
+    async def namespace(self) -> NamespaceInfo:
+        """Return name and tier; Atom has neither region nor status."""
+        described = await self._client.get_namespace_properties(**ONCE)
+        return NamespaceInfo(name=described.name or "", tier=ServiceTier.called(described.messaging_sku))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _queue(self, path: str) -> Description:
+        found = read_entry(await sdk_internals.read_entity(self._client, path, **ONCE))
+        if found.kind != "QueueDescription":
+            raise ResourceNotFoundError(f"there is no queue {path}")
+        return found
+
+    async def _listed(
+        self, kind: str, prefix: str = "", pages: int | None = None, *, topic: str = ""
+    ) -> AsyncIterator[Description]:
+        """Yield the entities of a kind under a prefix, case aside. Raises ListTooLongError after `pages` pages."""
+        feeds = sdk_internals.list_entities(self._client, kind, PAGE, topic=topic, **ONCE)
+        async for feed in limit_pages(feeds, pages):
+            for one in read_feed(feed):
+                if one.name.casefold().startswith(prefix.casefold()):
+                    yield one
+
+
+def _keeping(path: str, found: Description) -> str | None:
+    """Return the path if the entity dead-letters expired messages; empty if not; None: unknown."""
+    kept = found.flag("DeadLetteringOnMessageExpiration")
+    return None if kept is None else path if kept else ""
+
+
+def management_of(admin: SecondaryAdmin) -> Management:
+    """Return a port of the caller's own, or the SDK's client behind AtomAdmin."""
+    return AtomAdmin(admin) if isinstance(admin, ServiceBusAdministrationClient) else admin
+
+
+if TYPE_CHECKING:
+    from azure.mgmt.servicebus.aio import ServiceBusManagementClient
+    from azure.mgmt.servicebus.models import SBQueue, SBQueueProperties, SBTopic
+
+
+class ArmAdmin:
+    """A namespace's management through ARM, for `secondary_admin`.
+
+        ArmAdmin(ServiceBusManagementClient(credential, subscription), resource_group="rg", namespace="contoso-backup")
+
+    Args:
+        client: the asynchronous client of azure-mgmt-servicebus; its credential needs a role that may write queues,
+            such as Azure Service Bus Data Owner or Contributor.
+        resource_group: the namespace's.
+        namespace: its name: the first label of its host.
+    """
+
+    def __init__(self, client: ServiceBusManagementClient, *, resource_group: str, namespace: str) -> None:
+        self._client = client
+        self._where = (resource_group, namespace)
+
+    async def queues(self, prefix: str) -> list[QueueFacts]:
+        """List all queues, page by page, since ARM knows no prefix."""
+        listed = self._client.queues.list_by_namespace(*self._where, **ONCE)
+        return [_facts(one) async for one in listed if _is_under(prefix, one)]
+
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
+        """Implement `Management`; a queue that its owner creates in the same instant may get our settings.
+
+        The key of a rule is set by its regeneration, as ARM has no other way.
+        """
+        try:
+            await self._get(path)
+        except ResourceNotFoundError:
+            pass
+        else:
+            raise ResourceExistsError(f"the queue {path} exists already")
+        await self._put(path, {_lowered(name): value for name, value in settings_of(wanted).items()})
+        if wanted.key is not None:
+            name, key = wanted.key
+            queues: Any = self._client.queues  # its types lack plain dictionaries, which it accepts
+            where = (*self._where, _arm_name(path), name)
+            rights = {"properties": {"rights": [wanted.right]}}
+            await queues.create_or_update_authorization_rule(*where, rights, **ONCE)
+            await queues.regenerate_keys(*where, {"keyType": "PrimaryKey", "key": key}, **ONCE)
+
+    async def depth(self, path: str) -> Depth:
+        try:
+            return _depth(_properties(await self._get(path)))
+        except _UNREADABLE as error:
+            raise DecodeError(f"the description of {path} cannot be read: {error}") from error
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """Implement `Management` by listing all queues."""
+        found: dict[str, Depth] = {}
+        listed = self._client.queues.list_by_namespace(*self._where, **ONCE).by_page()
+        async for page in limit_pages(listed, pages):
+            async for one in page:
+                with suppress(*_UNREADABLE):  # read singly, where its failure is its own
+                    if _is_under(prefix, one) and _properties(one).count_details is not None:
+                        found[_path(one).casefold()] = _depth(_properties(one))
+        return found
+
+    async def set_status(self, path: str, status: QueueStatus) -> None:
+        """Implement `Management`: read the queue, and write it back with another status."""
+        queue: Any = (await self._get(path)).as_dict()
+        written = {key: value for key, value in queue.get("properties", {}).items() if key not in _READ_ONLY}
+        await self._put(path, written | {"status": status.value})
+
+    async def delete_queue(self, path: str) -> None:
+        """Implement `Management`; ARM itself reports no missing queue."""
+        await self._get(path)
+        await self._client.queues.delete(*self._where, _arm_name(path), **ONCE)
+
+    async def topics(self, prefix: str) -> list[TopicFacts]:
+        """List all topics, page by page, since ARM knows no prefix."""
+        listed = self._client.topics.list_by_namespace(*self._where, **ONCE)
+        return [_topic_facts(one) async for one in listed if _is_under(prefix, one)]
+
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        """Implement `TopicManagement`; ARM overwrites an existing topic."""
+        body: Any = {"properties": {"userMetadata": metadata} if metadata else {}}
+        await self._client.topics.create_or_update(*self._where, _arm_name(path), body, **ONCE)
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        """Implement `TopicManagement`; ARM overwrites an existing subscription."""
+        body: Any = {"properties": {}}
+        await self._client.subscriptions.create_or_update(*self._where, _arm_name(topic), name, body, **ONCE)
+
+    async def delete_topic(self, path: str) -> None:
+        """Implement `TopicManagement`; ARM itself reports no missing topic."""
+        await self._client.topics.get(*self._where, _arm_name(path), **ONCE)
+        await self._client.topics.delete(*self._where, _arm_name(path), **ONCE)
+
+    async def keeps_expired(self, path: str) -> str | None:
+        try:
+            kept = _properties(await self._get(path)).dead_lettering_on_message_expiration
+        except ResourceNotFoundError:
+            return await self._keeping_subscription(path)
+        return None if kept is None else path if kept else ""
+
+    async def _keeping_subscription(self, topic: str) -> str | None:
+        kept: str | None = ""
+        try:
+            async for one in self._client.subscriptions.list_by_topic(*self._where, _arm_name(topic), **ONCE):
+                found = None if one.properties is None else one.properties.dead_lettering_on_message_expiration
+                if found:
+                    return f"{topic}/Subscriptions/{one.name}"
+                kept = None if found is None else kept
+        except ResourceNotFoundError:
+            return None
+        return kept
+
+    async def namespace(self) -> NamespaceInfo:
+        """Return name, tier, region and status."""
+        described = await self._client.namespaces.get(*self._where, **ONCE)
+        properties = described.properties
+        return NamespaceInfo(
+            name=described.name or "",
+            tier=ServiceTier.called(
+                str(getattr(described.sku.name, "value", described.sku.name)) if described.sku is not None else None
+            ),
+            region=described.location or "",
+            status=(properties.status if properties is not None else None) or "",
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _get(self, path: str) -> SBQueue:
+        """Return a queue. Raises ResourceNotFoundError only if the queue itself is missing."""
+        try:
+            return await self._client.queues.get(*self._where, _arm_name(path), **ONCE)
+        except ResourceNotFoundError as error:
+            code = getattr(error.error, "code", None)
+            if code not in _PARENT_IS_MISSING:
+                raise
+            group, namespace = self._where
+            text = f"no namespace {namespace} was found in the resource group {group} ({code}); check both names"
+            raise HttpResponseError(text, response=error.response) from error
+
+    async def _put(self, path: str, properties: dict[str, Any]) -> None:
+        """Create or overwrite a queue. A conflict is another operation under way: ARM knows no "exists already"."""
+        body: Any = {"properties": properties}
+        try:
+            await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **ONCE)
+        except ResourceExistsError as error:
+            text = f"another operation on {path} is under way: {error.message}"
+            raise HttpResponseError(text, response=error.response) from error
+
+
+_PARENT_IS_MISSING: Final = frozenset(
+    {"ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
+)
+"""Codes of a 404 that is about the namespace, the group or the subscription, not about the queue."""
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, DeserializationError)
+"""Errors of the SDK's models, which read a value when it is asked for."""
+_READ_ONLY: Final = frozenset({"countDetails", "createdAt", "updatedAt", "accessedAt", "sizeInBytes", "messageCount"})
+
+
+def _arm_name(path: str) -> str:
+    return path.replace("/", "~")
+
+
+def _lowered(name: str) -> str:
+    """Return a setting's name as ARM writes it."""
+    return name[0].lower() + name[1:]
+
+
+def _path(queue: SBQueue | SBTopic) -> str:
+    return (queue.name or "").replace("~", "/")
+
+
+def _is_under(prefix: str, entity: SBQueue | SBTopic) -> bool:
+    return _path(entity).casefold().startswith(prefix.casefold())
+
+
+def _properties(queue: SBQueue) -> SBQueueProperties:
+    from azure.mgmt.servicebus.models import SBQueueProperties  # slow to import; the caller's client has done it
+
+    return queue.properties or SBQueueProperties()
+
+
+def _depth(described: SBQueueProperties) -> Depth:
+    counts = described.count_details
+    dead = (counts.dead_letter_message_count if counts is not None else None) or 0
+    accessed = described.accessed_at
+    return Depth(
+        messages=max(0, (described.message_count or 0) - dead),
+        dead_lettered=dead,
+        size_bytes=described.size_in_bytes or 0,
+        scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
+        last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
+        created_at=described.created_at.timestamp() if described.created_at is not None else None,
+    )
+
+
+def _topic_facts(topic: SBTopic) -> TopicFacts:
+    metadata = getattr(topic.properties, "user_metadata", None)
+    return TopicFacts(path=_path(topic), metadata=str(metadata or ""))
+
+
+def _facts(queue: SBQueue) -> QueueFacts:
+    """Return a queue's settings; what cannot be read is unknown."""
+
+    def read(setting: str, kind: type) -> Any:
+        try:
+            found = getattr(_properties(queue), re.sub(r"(?<!^)(?=[A-Z])", "_", setting).lower(), None)
+        except _UNREADABLE:
+            found = None
+        return str(getattr(found, "value", found) or "") if kind is str else found
+
+    return QueueFacts(path=_path(queue), **{name: read(setting, kind) for name, setting, kind in _FACTS})

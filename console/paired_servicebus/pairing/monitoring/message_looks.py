@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -49,9 +49,9 @@ from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_message_id
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
+from paired_servicebus.pairing.monitoring.backlog_inspection import BacklogAccess, DepthPoller
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
+from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
 from servicebus_amqp.encoding.amqp_types import Described, Timestamp
 from servicebus_amqp.encoding.codec import NULL, decode
 from servicebus_amqp.encoding.message_sections import DATA, VALUE, Sections, list_items, map_values, read_header, split
@@ -407,30 +407,21 @@ NO_REASON: Final = "no reason given"
 class Peeks:
     """The periodic peeks into the backlog queues; `dead` and `oldest` have the latest results, by index.
 
+    Without watchers nothing is peeked.
+
     Args:
         messages: the looks at messages in the secondary namespace.
-        queues: the backlog queues' paths by index.
-        poller: their counts; empty queues are not peeked.
-        looks: the watchers; without any, nothing is peeked.
+        poller: the queues' counts; empty queues are not peeked.
     """
 
-    def __init__(
-        self,
-        steering: PairingRuntime,
-        messages: MessageLooks,
-        queues: Mapping[int, str],
-        poller: DepthPoller,
-        looks: PollWatchers,
-    ) -> None:
-        self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
-        self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
+    def __init__(self, backlog: BacklogAccess, messages: MessageLooks, poller: DepthPoller) -> None:
+        self.dead: dict[int, DeadLettersView] = dict.fromkeys(backlog.queues, DeadLettersView())
+        self.oldest: dict[int, OldestView] = dict.fromkeys(backlog.queues, OldestView())
         self._tried: dict[tuple[int, MessageKind], tuple[float, int | None]] = {}
         """The loop's time of the last look at a part of a queue, and the messages in it; None: it failed."""
-        self._steering = steering
+        self._steering, self._looks, self._queues = backlog.steering, backlog.looks, backlog.queues
         self._messages = messages
-        self._queues = queues
         self._poller = poller
-        self._looks = looks
 
     async def run(self) -> None:
         """Look into all queues, one after the other, after each reading of counts for watchers."""

@@ -15,6 +15,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.backlog.depth_readings import DepthGrowth, PollReason, QueueUsage, growth, reading_now
+from paired_servicebus.core.backlog.queue_settings import BacklogQueues
 from paired_servicebus.core.backlog.syphon_status_rules import (
     StallDetector,
     Standstill,
@@ -44,12 +45,10 @@ from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
+from paired_servicebus.pairing.monitoring.backlog_inspection import DepthPoller, ParkedFigures, UnusedQueues
 from paired_servicebus.pairing.monitoring.message_looks import Peeks
-from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
-from paired_servicebus.pairing.syphon.pump_worker import RECENT
+from paired_servicebus.pairing.syphon.amqp_pump import RECENT
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 STUCK_SECONDS: Final = 30.0

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Collection, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from math import inf
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from paired_servicebus.core.errors import ForeignLoopError
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 async def bounded(wait: Awaitable[T], seconds: float, what: str) -> T:
     """Await `wait` for at most `seconds`. Raises TimeoutError: naming `what`."""
-    with Deadline(seconds, what):
+    with deadline(seconds, what):
         return await wait
 
 
@@ -112,24 +113,20 @@ class Watch:
         task.cancel()
 
 
-class Deadline:
-    """A context manager that cancels its task after some seconds, repeatedly; its exit then raises TimeoutError."""
-
-    __slots__ = ("_seconds", "_watch", "_what")
-
-    def __init__(self, seconds: float, what: str) -> None:
-        self._seconds = seconds
-        self._what = what
-        self._watch = Watch()
-
-    def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._watch.begin(self._seconds, self._what, loop, loop.time())
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        self._watch.stop()
-        self._watch.finish(error)
+@contextmanager
+def deadline(seconds: float, what: str) -> Iterator[None]:
+    """Cancel the current task after some seconds, repeatedly; then raise TimeoutError, naming `what`."""
+    watch, loop = Watch(), asyncio.get_running_loop()
+    watch.begin(seconds, what, loop, loop.time())
+    error: BaseException | None = None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        watch.stop()
+        watch.finish(error)
 
 
 async def end_all(tasks: Collection[asyncio.Task[Any]], within: float) -> bool:

@@ -383,25 +383,11 @@ class BacklogLink(AmqpLink):
         return EncodedBatch(limit or (STANDARD_LIMIT if limits is None else limits[1]))
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
-        """Attach a new link and use it afterwards; a failure keeps the present one.
-
-        Args:
-            timeout: seconds.
-            retry: whether the client's own retry policy applies to the attach.
-
-        Raises: ServiceBusError, PairingClosedError.
-        """
+        """Attach anew as `SdkSenderLink.renew`. Raises ServiceBusError, PairingClosedError."""
         await self._retry(super().renew, timeout, self._pauses if retry else ())
 
     async def send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
-        """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
-
-        Raises:
-            MessageSizeExceededError: several do not fit into one batch.
-            ConnectionCutError: the connection ended during the send.
-            ServiceBusError: as of the SDK's sender.
-            PairingClosedError: it was closed, before or in the meantime.
-        """
+        """Send as `SdkSenderLink.send`. Raises as that; and ConnectionCutError: the connection ended meanwhile."""
         await self._retry(partial(self._send, messages), timeout, self._pauses)
 
     async def close(self) -> None:

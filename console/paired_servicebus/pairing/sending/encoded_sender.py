@@ -3,7 +3,7 @@
 A message without an id gets one. The same bytes get the same id until a namespace has accepted them, but never while
 another call has it: two equal messages in flight are two messages, and duplicate detection must not drop one.
 
-send_driver.py makes its attempts, by the same rules as those of `PairedSender`. An attempt at the primary goes over our
+`SendDriver` makes its attempts, by the same rules as those of `PairedSender`. An attempt at the primary goes over our
 own AMQP and carries the client's bytes.
 """
 
@@ -25,8 +25,8 @@ from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, read_message, unreadable
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.paired_sender import Backlog, MessageForm, SendCall, SendDriver, check_timeout
 from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
-from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendCall, SendDriver, check_timeout
 from servicebus_amqp.encoding.amqp_types import Array
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, split, unbatch, with_message_id, write_data
 
@@ -46,7 +46,6 @@ ENCODED_FORM: Final[MessageForm[EncodedMessage]] = MessageForm(
     body_bytes=envelope_codec.body_bytes,
     is_scheduled=envelope_codec.is_scheduled,
     seconds_to_live=envelope_codec.seconds_to_live,
-    fault_of=envelope_codec.fault_of,
     encoded=lambda message: message,
 )
 

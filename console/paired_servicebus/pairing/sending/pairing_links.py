@@ -39,12 +39,11 @@ from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judge
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.wire_errors import is_unknown_host, is_untrusted
+from paired_servicebus.pairing.amqp_client.endpoint import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.amqp_link import AmqpLink, BacklogLink, connection_for, unavailable
-from paired_servicebus.pairing.sending.coalescer import Coalescer
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, ping
-from paired_servicebus.pairing.sending.sender_link import OpenLimiter, SdkSenderLink
+from paired_servicebus.pairing.sending.sender_link import Coalescer, OpenLimiter, SdkSenderLink
 
 RENEW_AFTER_SECONDS: Final = 8 * 60.0
 """Idle seconds after which a link is renewed, before the namespace cuts it at ten minutes."""

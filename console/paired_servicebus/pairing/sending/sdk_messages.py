@@ -207,27 +207,6 @@ def _twin(section: T) -> T:
     return twin
 
 
-def fault_of(message: Sendable) -> str:
-    """Return why no namespace accepts the message; empty if nothing is wrong with it."""
-    raw = raw_of(message)
-    properties = raw.application_properties or {}
-    return envelope.find_fault(
-        ttl_ms=None if raw.header is None else raw.header.time_to_live,
-        properties=((text(name), _bytes_of(value)) for name, value in properties.items()),
-    )
-
-
-def _bytes_of(value: object) -> int:
-    """Return the bytes of a text or binary; 0 for what is always short."""
-    return (
-        len(value.encode("utf-8", "replace"))
-        if isinstance(value, str)
-        else len(value)
-        if isinstance(value, bytes)
-        else 0
-    )
-
-
 def encoded(message: Sendable) -> EncodedMessage:
     """Return the message as the SDK encodes it. Raises ServiceBusError: the SDK cannot."""
     try:

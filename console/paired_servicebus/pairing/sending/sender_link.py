@@ -1,4 +1,4 @@
-"""One SDK sender and its rules.
+"""One SDK sender and its rules, and the sends that many callers share on one link.
 
 One send is in flight, our own deadline bounds it, and a failure that may have broken the sender replaces it.
 
@@ -11,6 +11,13 @@ retried once, over a new one.
 
 Opening one link takes half a second and 23 ms of CPU. Hundreds open in the same instant when an outage begins or ends.
 The limiter admits them in groups, applications' links before pings and standby links.
+
+A `Coalescer` sends many callers' messages on one link: messages that wait for the current send go together in the next
+one. An SDK sender carries one send at a time, so a link at 10 ms would carry 100 messages a second for all its callers.
+Rules: callers' messages keep their order within each PendingSend, and each has its own outcome. A caller that leaves
+withdraws its own unsent messages only. A refused batch is retried in parts, so that only the faulty message fails. A
+queue that refuses mixed batches gets single messages afterwards. Senders decide which messages may share a batch
+(`sdk_messages.batch_key`). In a backlog queue all may: their sessions are in the envelope.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
-from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
@@ -32,36 +39,53 @@ from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client.client_connection import MIB
 from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime import tracing
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, TaskOwner, Watch, bounded
-from paired_servicebus.pairing.runtime.event_log import register_link
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, TaskOwner, Watch, bounded, deadline
+from paired_servicebus.pairing.runtime.pairing_runtime import register_link
+from paired_servicebus.pairing.sending.amqp_link import BacklogLink
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, Carried, EncodedBatch
 
 
 class FairLock:
-    """A lock that is acquired in the order of the requests. An uncontended acquire does not await."""
+    """A lock of `width` holders, acquired in the order of the requests. An uncontended acquire does not await."""
 
-    __slots__ = ("held", "waiting")
+    __slots__ = ("free", "later", "waiting")
 
-    def __init__(self) -> None:
-        self.held = False
+    def __init__(self, width: int = 1) -> None:
+        self.free = width
         self.waiting: deque[asyncio.Future[None]] = deque()
         """The next holders; some may be cancelled."""
+        self.later: deque[asyncio.Future[None]] = deque()
+        """Those after them."""
 
     def acquire_nowait(self) -> bool:
-        """Acquire it now; return False if it is held."""
-        if self.held:
+        """Acquire it now; return False if that takes a wait."""
+        if not self.free:
             return False
-        self.held = True
+        self.free -= 1
         return True
 
-    async def acquire(self) -> None:
-        """Acquire it after the earlier requests."""
-        if not self.acquire_nowait():
-            await _turn(self.waiting, self.release)
+    async def acquire(self, *, urgent: bool = True) -> None:
+        """Acquire it after the earlier requests; an urgent one comes before the others."""
+        if self.acquire_nowait():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self.waiting if urgent else self.later).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # admitted in the same step as cancelled
+                self.release()
+            raise
 
     def release(self) -> None:
         """Release it to the next holder."""
-        self.held = _admit_first(self.waiting)
+        for line in (self.waiting, self.later):
+            while line:
+                turn = line.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    return
+        self.free += 1
 
 
 MAX_OPENING: Final = 24
@@ -70,19 +94,17 @@ LEASE_SECONDS: Final = 1.0
 """Seconds after which a link that is still opening releases its slot: it waits for an answer, at little cost."""
 
 
-class OpenLimiter:
-    """A priority semaphore of `width` slots, each held for `lease` seconds at most."""
+class OpenLimiter(FairLock):
+    """A limit of `width` slots, each held for `lease` seconds at most."""
 
     def __init__(self, width: int = MAX_OPENING, lease: float = LEASE_SECONDS) -> None:
-        self._free = width
+        super().__init__(width)
         self._lease = lease
-        self._callers: deque[asyncio.Future[None]] = deque()
-        self._others: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
     async def slot(self, *, urgent: bool) -> AsyncIterator[None]:
         """Hold a slot; urgent requests are admitted first."""
-        await self._enter(self._callers if urgent else self._others)
+        await self.acquire(urgent=urgent)
         is_held = True
 
         def release() -> None:
@@ -98,39 +120,6 @@ class OpenLimiter:
             timer.cancel()
             release()
 
-    async def _enter(self, line: deque[asyncio.Future[None]]) -> None:
-        if self._free > 0:
-            self._free -= 1
-        else:
-            await _turn(line, self.release)
-
-    def release(self) -> None:
-        """Admit the next request."""
-        if not any(map(_admit_first, (self._callers, self._others))):
-            self._free += 1
-
-
-async def _turn(line: deque[asyncio.Future[None]], release: Callable[[], None]) -> None:
-    """Wait in line. release: passes the turn on, for a waiting task that is admitted in the same step as cancelled."""
-    turn = asyncio.get_running_loop().create_future()
-    line.append(turn)
-    try:
-        await turn
-    except asyncio.CancelledError:
-        if turn.done() and not turn.cancelled():
-            release()
-        raise
-
-
-def _admit_first(line: deque[asyncio.Future[None]]) -> bool:
-    """Admit the first request that still waits; return False if there is none."""
-    while line:
-        turn = line.popleft()
-        if not turn.done():
-            turn.set_result(None)
-            return True
-    return False
-
 
 IDLE_SECONDS: Final = 60.0
 """Idle seconds after which a broken link counts as cut for idleness."""
@@ -140,14 +129,6 @@ _UNBROKEN: Final = frozenset(
 """Failures that leave the link intact."""
 _CUT: Final = frozenset({FailureKind.CONNECTION, FailureKind.DETACHED})
 """Failures of a send over a link that was cut."""
-
-
-def _is_outdated(error: Exception, *, paused: bool) -> bool:
-    """Return whether an open link failed only because it is old: it was idle and cut, or its token ran out."""
-    if not isinstance(error, ServiceBusError | OSError):
-        return False
-    kind = kind_of(error)
-    return kind is FailureKind.UNAUTHENTICATED or (paused and kind in _CUT)
 
 
 class SdkSenderLink:
@@ -194,8 +175,9 @@ class SdkSenderLink:
         self._parks = parks
         self._lock = FairLock()
         self._watch = Watch(path)
-        self._use = LinkUse(self)
-        self._closed = False
+        self._closed = self._is_paused = False
+        self.began = 0.0
+        """When the latest use began, in the loop's time."""
 
     @property
     def is_open(self) -> bool:
@@ -212,7 +194,7 @@ class SdkSenderLink:
     @property
     def is_busy(self) -> bool:
         """Whether an operation is under way."""
-        return self._lock.held
+        return not self._lock.free
 
     @property
     def idle_for(self) -> float:
@@ -236,7 +218,7 @@ class SdkSenderLink:
         self._refuse_when_closed()
         fresh = self._make()
         try:
-            with Deadline(timeout + GRACE, f"opening on {self.path}"):
+            with deadline(timeout + GRACE, f"opening on {self.path}"):
                 await self._act(fresh, _attach if retry else sdk_internals.attach_once, urgent=False)
                 await self._lock.acquire()
         except BaseException:
@@ -249,15 +231,56 @@ class SdkSenderLink:
         finally:
             self._lock.release()
 
-    def claim_idle(self) -> LinkUse | None:
-        """Return the link for one send if it is open and idle, else None.
+    @property
+    def age(self) -> float:
+        """Seconds since the latest use began."""
+        return asyncio.get_running_loop().time() - self.began
 
-        The caller owns it from `LinkUse.begin` on, and must not await before.
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and one send may use it now.
+
+        The caller owns it from `begin` on, must not await before, and enters its context, whose exit releases it.
         """
-        if not self._opened or self._closed or self._lock.held or self._loop is not asyncio.get_running_loop():
-            return None
-        self._use.sender = self._sender
-        return self._use
+        is_free = self._opened and not self._closed and self._lock.free > 0
+        return is_free and self._loop is asyncio.get_running_loop()
+
+    def begin(self, timeout: float, what: str = "a send") -> None:
+        """Begin a use of `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        self.began = now = loop.time()
+        self._is_paused = self._opened and now - self._used_at > IDLE_SECONDS
+        self._lock.free = 0
+        self._watch.begin(timeout + GRACE, what, loop, now)
+
+    def __enter__(self) -> Any:
+        return self._sender
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Evaluate the outcome, and release the link. Raises TimeoutError: our own deadline ended the use."""
+        watch, lock = self._watch, self._lock
+        try:
+            if error is None and not watch.cancels:
+                watch.task = None
+                self._used_at = self.began
+            else:
+                self._ended(error)
+        finally:
+            if self._closed:
+                watch.stop()
+            if lock.waiting:
+                lock.release()
+            else:
+                lock.free = 1
+
+    def was_outdated(self, error: Exception) -> bool:
+        """Return whether the latest use failed only because the open link was old: idle and cut, or its token ended."""
+        if not isinstance(error, ServiceBusError | OSError):
+            return False
+        kind = kind_of(error)
+        return kind is FailureKind.UNAUTHENTICATED or (self._is_paused and kind in _CUT)
 
     async def send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
@@ -292,7 +315,7 @@ class SdkSenderLink:
 
     def adopt(self, other: SdkSenderLink) -> bool:
         """Adopt the open sender of `other` to the same entity; return False if either link is not free for it."""
-        if self._options or self._closed or self._opened or self._lock.held or not other.is_open or other._lock.held:
+        if self._options or self._closed or self._opened or self.is_busy or not other.is_open or other.is_busy:
             return False
         self.discard()
         self._sender, other._sender = other._sender, None
@@ -347,20 +370,17 @@ class SdkSenderLink:
         if not self._lock.acquire_nowait():
             async with asyncio.timeout(timeout + GRACE):
                 await self._lock.acquire()
-        loop = asyncio.get_running_loop()
-        self._use.began = loop.time()
-        self._watch.begin(timeout + GRACE, what, loop, self._use.began)
-        with self._use:
+        self.begin(timeout, what)
+        with self:
             self._refuse_when_closed()
             return await self._retry_if_outdated(act, urgent=urgent)
 
     async def _retry_if_outdated(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         was_open = self._opened
-        paused = was_open and self.idle_for > IDLE_SECONDS
         try:
             return await self._once(act, urgent=urgent)
         except (ServiceBusError, OSError) as error:
-            if not was_open or not _is_outdated(error, paused=paused):
+            if not was_open or not self.was_outdated(error):
                 raise
         self.discard()
         return await self._once(act, urgent=urgent)
@@ -399,6 +419,17 @@ class SdkSenderLink:
         self._used_at = self._loop.time()
         self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # no request on an open link
 
+    def _ended(self, error: BaseException | None) -> None:
+        try:
+            self._watch.finish(error)
+        except TimeoutError as late:
+            self._failed(late)
+            raise
+        if error is None:
+            self._used_at = self.began
+        else:
+            self._failed(error)
+
     def _failed(self, error: BaseException) -> None:
         """Discard the sender after a failure that may have broken it. Raises PairingClosedError."""
         if isinstance(error, TimeoutError) and self._closed:
@@ -413,70 +444,6 @@ class SdkSenderLink:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise PairingClosedError(f"the sender for {self.path} is closed; get another one from the paired client")
-
-
-class LinkUse:
-    """A link in use by one caller, with its deadline. Its exit evaluates the outcome and releases the link."""
-
-    __slots__ = ("_link", "_paused", "began", "sender")
-
-    def __init__(self, link: SdkSenderLink) -> None:
-        self._link = link
-        self._paused = False
-        """Whether the link was idle for long enough to be cut."""
-        self.began = 0.0
-        self.sender: Any = None
-
-    def begin(self, timeout: float) -> None:
-        """Take the link for one send of `timeout` seconds."""
-        link = self._link
-        loop = link._loop
-        self.began = now = loop.time()
-        self._paused = now - link._used_at > IDLE_SECONDS
-        link._lock.held = True
-        link._watch.begin(timeout + GRACE, "a send", loop, now)
-
-    def was_outdated(self, error: Exception) -> bool:
-        """Return whether the send failed only because its link is old."""
-        return _is_outdated(error, paused=self._paused)
-
-    @property
-    def age(self) -> float:
-        return asyncio.get_running_loop().time() - self.began
-
-    def __enter__(self) -> Any:
-        return self._link._sender
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        link = self._link
-        watch, lock = link._watch, link._lock
-        try:
-            if error is None and not watch.cancels:
-                watch.task = None
-                link._used_at = self.began
-            else:
-                self._ended(error)
-        finally:
-            if link._closed:
-                watch.stop()
-            if lock.waiting:
-                lock.release()
-            else:
-                lock.held = False
-
-    def _ended(self, error: BaseException | None) -> None:
-        link = self._link
-        try:
-            link._watch.finish(error)
-        except TimeoutError as late:
-            link._failed(late)
-            raise
-        if error is None:
-            link._used_at = self.began
-        else:
-            link._failed(error)
 
 
 async def _send(sender: ServiceBusSender, payload: Any, timeout: float) -> None:
@@ -507,3 +474,221 @@ async def close_link(link: ServiceBusSender | ServiceBusReceiver) -> None:
         await bounded(link.close(), CLOSING, "closing a link")
     except Exception:  # noqa: BLE001 - the SDK fails in many ways to close a broken or unopened link
         return
+
+
+_MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
+"""Failures of a batch that one message, or the mix of messages, may cause."""
+_MIN_SECONDS: Final = 0.001
+"""The minimum timeout of a send in seconds: the SDK refuses zero."""
+
+
+class PendingSend:
+    """One caller's messages on their way, in their order.
+
+    Args:
+        messages: each fits the queue by itself.
+        on_accepted: called with the messages that the namespace accepted, even after the caller has left.
+    """
+
+    __slots__ = ("accepted", "ends", "messages", "on_accepted", "outcome")
+
+    def __init__(self, messages: Sequence[Carried], on_accepted: Callable[[Sequence[Carried]], object]) -> None:
+        self.messages = messages
+        self.on_accepted = on_accepted
+        self.accepted = 0
+        """The number of accepted messages, from the first; the next one failed."""
+        self.ends = 0.0
+        self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+Load = list[tuple[PendingSend, Carried]]
+BatchKey = Callable[[Any], object]
+
+
+class Coalescer:
+    """The shared sends of one link.
+
+    Args:
+        link: used by this coalescer only.
+        tasks: own the sending task, which runs while messages wait.
+        say: called with a sentence when the queue refuses mixed batches.
+        batch_key: returns the key of messages that may share a batch; order is then kept only for single messages.
+    """
+
+    def __init__(
+        self,
+        link: SdkSenderLink | BacklogLink,
+        tasks: TaskOwner,
+        say: Callable[[str], object],
+        *,
+        batch_key: BatchKey = lambda _: None,
+    ) -> None:
+        self.link = link
+        self.under_way = False
+        """Whether it sends, or is between two sends."""
+        self.one_by_one = False
+        """Whether the queue refuses mixed batches."""
+        self._tasks = tasks
+        self._say = say
+        self._batch_key = batch_key
+        self._waiting: dict[object, deque[tuple[PendingSend, Carried]]] = {}
+        """By batch_key, in the order of their turns."""
+        self._underway: Load = []
+        self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a send is under way or waits."""
+        return self._sending is not None and not self._sending.done()
+
+    async def send(self, pending: PendingSend, timeout: float) -> None:
+        """Send all messages; `pending.accepted` has the progress when this raises.
+
+        Raises:
+            TimeoutError: after `timeout` seconds and GRACE.
+            PairingClosedError: the pairing ends.
+            ServiceBusError: the failure of the message after the accepted ones.
+        """
+        if not self.is_busy:
+            self._sending = self._tasks.start(self._run(), name=f"the sends to {self.link.path}")
+            if self._sending is None:
+                raise PairingClosedError(f"the pairing is closed: nothing can be sent to {self.link.path}")
+        pending.ends = asyncio.get_running_loop().time() + timeout
+        for message in pending.messages:
+            self._waiting.setdefault(self._batch_key(message), deque()).append((pending, message))
+        async with asyncio.timeout(timeout + GRACE):
+            await pending.outcome
+
+    async def _run(self) -> None:
+        self.under_way = True
+        try:
+            while True:
+                payload = self._next()
+                if not self._underway:
+                    return
+                await self._send(self._underway, payload)
+                self._underway = []
+                await asyncio.sleep(0)  # callers with an answer may send again, in the same batch
+        finally:
+            self.under_way = False
+            self._fail_waiting()
+
+    # -- what goes next ---------------------------------------------------------------------------------------
+
+    def _next(self) -> EncodedBatch | None:
+        """Take the messages of the next send; return their batch, or None for a single message."""
+        while self._waiting:
+            batch_key, queue = next(iter(self._waiting.items()))
+            del self._waiting[batch_key]
+            batch = self._take_batch(queue)
+            if queue:
+                self._waiting[batch_key] = queue  # behind the others
+            if self._underway:
+                return batch
+        return None
+
+    def _take_batch(self, queue: deque[tuple[PendingSend, Carried]]) -> EncodedBatch | None:
+        if _first(queue) is None:
+            return None
+        if len(queue) > 1 and not self.one_by_one:
+            batch = self.link.batch()
+            while _first(queue) is not None and self._add_first(batch, queue):
+                pass
+            if len(self._underway) > 1:
+                return batch
+        if not self._underway and _first(queue) is not None:  # a single message may exceed a batch
+            self._underway.append(queue.popleft())
+        return None
+
+    def _add_first(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Carried]]) -> bool:
+        """Add the first message to the batch; return False if it does not fit."""
+        pending, message = queue[0]
+        try:
+            batch.append(message)
+        except MessageSizeExceededError:
+            return False
+        except Exception as error:  # noqa: BLE001 - an encoding error fails its own caller only
+            if self._underway and self._underway[-1][0] is pending:
+                return False  # the messages before it are sent first, so that its caller knows the progress
+            _failed([(pending, message)], error)
+        else:
+            self._underway.append(queue.popleft())
+        return True
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    async def _send(self, load: Load, batch: ServiceBusMessageBatch | None = None) -> None:
+        """Send within the longest remaining time of its callers, and report the outcome to each."""
+        try:
+            left = max(pending.ends for pending, _ in load) - asyncio.get_running_loop().time()
+            payload = batch if batch is not None else [message for _, message in load]
+            await self.link.send(payload, max(left, _MIN_SECONDS))
+        except Exception as error:  # noqa: BLE001 - any error is the outcome of the callers in the batch
+            kind = kind_of(error)
+            if len(load) == 1 or kind not in _MESSAGES_FAULT or isinstance(error, PairingClosedError):
+                _failed(load, error)
+            else:
+                await self._in_parts(load, kind)
+        else:
+            _accepted(load)
+
+    async def _in_parts(self, load: Load, kind: FailureKind) -> None:
+        """Retry a refused batch: in halves if it is too large, else message by message."""
+        if kind is FailureKind.TOO_LARGE:
+            half = len(load) // 2
+            for part in (load[:half], load[half:]):
+                if live := _live(part):
+                    await self._send(live)
+            return
+        for one in load:
+            if live := _live([one]):
+                await self._send(live)
+        if not any(_refused(pending) for pending, _ in load):
+            self.one_by_one = True
+            self._say(f"{self.link.path} refuses batches of unlike messages ({kind}): it gets them one by one")
+
+    def _fail_waiting(self) -> None:
+        """Fail everything that waits: the sending task has ended."""
+        path = self.link.path
+        _failed(self._underway, PairingClosedError(f"the pairing was closed during a send to {path}", in_doubt=True))
+        waiting = [one for queue in self._waiting.values() for one in queue]
+        _failed(waiting, PairingClosedError(f"the pairing is closed: nothing can be sent to {path}"))
+        self._waiting.clear()
+
+
+def _first(queue: deque[tuple[PendingSend, Carried]]) -> tuple[PendingSend, Carried] | None:
+    """Return the first message whose caller still waits."""
+    while queue and queue[0][0].outcome.done():
+        queue.popleft()
+    return queue[0] if queue else None
+
+
+def _accepted(load: Load) -> None:
+    """Report the accepted messages to each caller, in order."""
+    start = 0
+    for index, (pending, _) in enumerate(load):
+        if index + 1 < len(load) and load[index + 1][0] is pending:
+            continue
+        messages = [message for _, message in load[start : index + 1]]
+        start = index + 1
+        pending.accepted += len(messages)
+        pending.on_accepted(messages)
+        if pending.accepted == len(pending.messages) and not pending.outcome.done():
+            pending.outcome.set_result(None)
+
+
+def _failed(load: Load, error: BaseException) -> None:
+    for pending, _ in load:
+        if not pending.outcome.done():
+            pending.outcome.set_exception(error)
+
+
+def _live(load: Load) -> Load:
+    """Return the messages whose callers still wait."""
+    return [one for one in load if not one[0].outcome.done()]
+
+
+def _refused(pending: PendingSend) -> bool:
+    """Return whether one of its messages was refused; False if its caller has left."""
+    done = pending.outcome.done() and not pending.outcome.cancelled()
+    return done and pending.outcome.exception() is not None

@@ -41,13 +41,11 @@ from paired_servicebus.core.pump.pump_events import (
     PumpMessage,
 )
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.pairing.amqp_client.endpoint import serves_clients
 from paired_servicebus.pairing.amqp_client.reconnecting import Status, receive_deferred, renew_locks, update_disposition
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.tracing import DetachedSpan
-from paired_servicebus.pairing.syphon.pump_worker import MANAGED
 from servicebus_amqp import ACCEPTED, Error, Modified, Rejected
 from servicebus_amqp.encoding import messaging_types
 from servicebus_amqp.encoding.codec import decode
@@ -56,7 +54,10 @@ from servicebus_amqp.encoding.messaging_types import DeliveryState
 from servicebus_amqp.protocol.link_sender import Payload
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_amqp.transport import serves_clients
 
+MANAGED: Final = 10.0
+"""Seconds for a management request or a settlement of a backlog queue: shorter than a lock."""
 USUAL_LOCK_SECONDS: Final = 60.0
 """Seconds of a lock, used if the namespace's clock and ours differ too much."""
 _CONTEXT_NAMES: Final = frozenset(name.encode() for name in tracing.CONTEXT_NAMES)

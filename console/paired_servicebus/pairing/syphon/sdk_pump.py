@@ -1,4 +1,4 @@
-"""The pump of one backlog queue on the SDK: the fallback (SPEC.md section 8).
+"""The pump of one backlog queue on the SDK: the fallback, until a namespace of Azure has run ours (SPEC.md section 8).
 
 An adapter of the machine that decides (paired_servicebus.core.pump.pump_machine), one step after another: a cycle moves
 deferred messages of available destinations first, then new ones.
@@ -58,8 +58,8 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     unpark,
 )
 from paired_servicebus.pairing.sending.sender_link import BROKEN, SdkSenderLink, close_link
-from paired_servicebus.pairing.syphon.pump_worker import (
-    MANAGED,
+from paired_servicebus.pairing.syphon.amqp_delivery import MANAGED
+from paired_servicebus.pairing.syphon.amqp_pump import (
     STOPPING_SECONDS,
     Pump,
 )
@@ -278,20 +278,14 @@ class SdkPump(Pump[SdkBacklogMessage]):
         fault, enclosed = "", None
         try:
             enclosed = destination_of(received.raw_amqp_message)
-            enclosed = self._with_time_left(received, enclosed)
+            if received.enqueued_time_utc is not None:  # the time to live goes by the policy
+                at, now = received.enqueued_time_utc.timestamp(), self._steering.clock()
+                elapsed = self._steering.policy.ttl_policy == "elapsed"
+                enclosed = replace(enclosed, time_to_live=time_left(enclosed, parked_at=at, now=now, elapsed=elapsed))
         except EnvelopeError as error:
             fault = str(error)
         message = SdkBacklogMessage(received, enclosed, message_id=_id(received), is_recalled=is_recalled)
         return MessageArrived(message, self._steering.clock(), fault)
-
-    def _with_time_left(self, received: ServiceBusReceivedMessage, enclosed: EnvelopeProperties) -> EnvelopeProperties:
-        """Return the envelope's content, with the time to live by the policy. Raises EnvelopeError: none is left."""
-        parked_at = received.enqueued_time_utc
-        if parked_at is None:
-            return enclosed
-        at, now = parked_at.timestamp(), self._steering.clock()
-        elapsed = self._steering.policy.ttl_policy == "elapsed"
-        return replace(enclosed, time_to_live=time_left(enclosed, parked_at=at, now=now, elapsed=elapsed))
 
     async def _perform(self, receiver: ServiceBusReceiver, effect: PumpEffect[SdkBacklogMessage]) -> None:
         match effect:

@@ -24,13 +24,13 @@ from typing import Final, Self
 
 import msgspec
 
+from paired_servicebus.core.backlog.queue_settings import queue_index
 from paired_servicebus.core.errors import DrainError, UnreadableError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved, Record
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pairing.management.backlog_queues import queue_index
 
 FOLDER: Final = ".drain"
 WAVE_SECONDS: Final = 60.0

@@ -170,7 +170,7 @@ class _Task:
             if (
                 is_first_look
                 or self._seen() != seen
-                or pump.in_hand
+                or pump.machine.in_hand
                 or (pump.is_open and not self._intake.left(0, now))
             ):
                 seen, seen_at = self._seen(), now
