@@ -8,11 +8,15 @@ import json
 import logging
 import re
 from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paired_servicebus import cli
 from paired_servicebus.core.errors import ConfigurationError
@@ -23,7 +27,7 @@ from paired_servicebus.engine.journal import message_trace
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.progress_bar import Bar
-from paired_servicebus.pipeline.report.render.pages import LONGEST, WIDTH, Reader
+from paired_servicebus.pipeline.report.pages import LONGEST, WIDTH, Reader
 from paired_servicebus.pipeline.report.report_command import Wording, as_object, as_text, write_report
 from paired_servicebus.pipeline.report.report_queries import last_report
 from paired_servicebus.pipeline.report.report_values import Report
@@ -70,10 +74,16 @@ COLUMNS = {
 WORDINGS = [Wording(reader=reader, format=format_) for reader in get_args(Reader) for format_ in ("text", "html")]
 
 
-def hostile_report(text: str) -> tuple[MemoryTables, Report]:
-    """The report of tables in which a stranger chose every text that a stranger can."""
+@cache
+def usual_tables() -> MemoryTables:
     tables = MemoryTables(records(*EVENTS), rows={"episodes": [EPISODE]})
     tables.rows("update made_audit set status = 'lost' where message_id in ('p18', 'p19')")
+    return tables
+
+
+def hostile_report(text: str) -> tuple[MemoryTables, Report]:
+    """The report of tables in which a stranger chose every text that a stranger can. It has no empty text."""
+    tables = usual_tables()
     for table, columns in COLUMNS.items():
         for column in columns.split():
             tables.rows(f"update made_{table} set \"{column}\" = ? where coalesce(\"{column}\", '') <> ''", [text])
@@ -105,8 +115,8 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_report_only_shows_what_a_stranger_wrote(name: str, tmp_path: Path) -> None:
     """Every reader's version, as a page and as text: no element, line, order or secret of a stranger."""
-    tables, report = hostile_report(HOSTILE[name])
     _, usual = hostile_report("harmless")
+    tables, report = hostile_report(HOSTILE[name])
     for wording in WORDINGS:
         text = as_text(report, wording)
         assert not STEERING.search(text)
@@ -126,6 +136,35 @@ def test_a_report_only_shows_what_a_stranger_wrote(name: str, tmp_path: Path) ->
     with (tmp_path / "lost-messages.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["status"] for row in rows] == ["lost", "lost"]
+    assert not any(cell[:1] in ("=", "+", "-", "@") for row in rows for cell in row.values())
+
+
+SIGNS = st.sampled_from("<>&\"'`$(){}[]%#|*_\\/=+-;:\n\r\t\x00\x1b\x9b\u202e\u2066\u200b\u2028\ufeffa1é漢 ")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(SIGNS, min_size=1, max_size=80))
+def test_a_report_of_any_text_is_one_page_of_the_usual_shape(text: str) -> None:
+    """Names, reasons and ids with quotes, dollar signs, markup and signs that turn the writing direction."""
+    _, usual = hostile_report("harmless")
+    shapes = [Page(as_text(usual, wording)) for wording in WORDINGS]
+    tables, report = hostile_report(text)
+    for wording, known in zip(WORDINGS, shapes, strict=True):
+        shown = as_text(report, wording)
+        assert not STEERING.search(shown)
+        if wording.format == "html":
+            page = Page(shown)
+            assert set(page.elements) <= set(known.elements) | SHAPES
+            assert page.attributes == known.attributes
+        else:
+            assert sum(line.startswith("MESSAGES WERE LOST") for line in shown.splitlines()) == 1
+    shown = as_object(report)
+    assert not STEERING.search(shown)
+    assert json.loads(shown)["judgement"]["incident"]["lost"] == 2
+    with TemporaryDirectory() as folder:
+        write_report(tables, report, Path(folder), Wording())
+        rows = list(csv.DictReader((Path(folder) / "lost-messages.csv").open(newline="", encoding="utf-8")))
+    assert len(rows) == 2
     assert not any(cell[:1] in ("=", "+", "-", "@") for row in rows for cell in row.values())
 
 

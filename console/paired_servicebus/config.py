@@ -132,6 +132,8 @@ class PairingSettings:
     """Where clients of any language connect; None: nowhere."""
     hides_bodies: bool = False
     """Whether consoles get no message's body."""
+    expected: tuple[str, ...] = ()
+    """The names of the pairing's engines, as [fleet] expect has them; empty: it names none."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     """Warnings about the file, which is used nevertheless."""
 
@@ -252,7 +254,8 @@ def _settings(document: dict[str, Any], places: Callable[[str], SettingLocation]
     remarks = (*place.remarks, *(f"{path}: [pairing] {text}" for text in _remarks(policy) if gateway is None))
     plain = {each.name: pairing[each.name] for each in fields(PairingSettings) if each.name in pairing}
     derived = {"path": path, "policy": policy, "probe": _probe(path, pairing), "remarks": remarks}
-    return PairingSettings(**plain | derived, gateway=gateway, hides_bodies=hides_bodies)
+    expected = _expected(document)
+    return PairingSettings(**plain | derived, gateway=gateway, hides_bodies=hides_bodies, expected=expected)
 
 
 def _remarks(policy: Policy) -> tuple[str, ...]:
@@ -388,6 +391,13 @@ def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceCon
 
 def _fleet(place: SettingLocation, document: dict[str, Any]) -> Fleet | None:
     return Fleet(**_read_table(place, document)) if _FLEET in document else None
+
+
+def _expected(document: dict[str, Any]) -> tuple[str, ...]:
+    """Return the engines that [fleet] expect names; whoever takes part in the fleet checks the section."""
+    fleet = document.get(_FLEET)
+    names = fleet.get("expect") if isinstance(fleet, dict) else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _hides_bodies(place: SettingLocation, document: dict[str, Any]) -> bool:

@@ -14,8 +14,8 @@ from paired_servicebus.pipeline.judging import audit_sql
 from paired_servicebus.pipeline.judging import judge as audit
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.judge import derive
-from paired_servicebus.pipeline.judging.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ import pytest
 
 from paired_servicebus.cli import main
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.core.model.pairing_events import EngineStarted, Record
+from paired_servicebus.core.model.pairing_events import Delivered, EngineStarted, Record
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline import pipeline_command
@@ -53,7 +53,7 @@ def test_ctrl_c_is_the_end_of_one_that_follows(
 ) -> None:
     verdict = {
         "pairing": "orders", "entity": "", "subscription": "", "accepted": 1200, "lost": 0, "unknown": 3,
-        "rests_on": "18 of 20 journals are complete.",
+        "rests_on": "18 of 20 journals are complete.", "finding": "unknown",
     }  # fmt: skip
     make_version(
         tmp_path / "tables",
@@ -67,7 +67,7 @@ def test_ctrl_c_is_the_end_of_one_that_follows(
     out = capsys.readouterr().out
     assert "0 events of 2 engines; 0 unreadable lines, 4 records missing" in out
     assert "2 episodes, 1 open" in out
-    assert "audit of orders: 1,200 accepted, 0 lost, 0 missing, 3 unknown" in out
+    assert "audit of orders: unknown; 1,200 accepted, 0 lost, 0 missing, 3 unknown" in out
     assert "18 of 20 journals are complete." in out
 
 
@@ -191,6 +191,34 @@ def test_a_report_reads_the_journals_of_several_hosts(
     out = capsys.readouterr().out
     assert "orders@a" in out
     assert "orders@b" in out
+
+
+def test_without_tables_a_report_is_of_every_journal_here_and_names_those_that_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An incident is the pairing's: engines of the same two namespaces, whatever their pairing's name."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for number, (name, secondary) in enumerate((("orders", "s"), ("worker", "s"), ("stock", "t"))):
+        started = EngineStarted(
+            at=START, pairing=name, primary="p", secondary=secondary, backlog_queues=1, syphon=True, version="1"
+        )
+        sent = Delivered(at=START + 1, entity="orders", message_id=f"m{number}")
+        state = tmp_path / "state" / "paired" / name
+        (state / "spool" / CLOSED).mkdir(parents=True)
+        (state / "lock").touch()
+        lines = [encode(Record(engine=f"{name}@a", boot="b", seq=seq, event=e)) for seq, e in ((1, started), (2, sent))]
+        (state / "spool" / CLOSED / "e-1.jsonl").write_bytes(b"\n".join([*lines, b""]))
+    config = tmp_path / "pairing.toml"
+    config.write_text(
+        '[pairing]\nname = "worker"\nentities = ["orders"]\n[primary]\nnamespace = "a.servicebus.windows.net"\n'
+        '[secondary]\nnamespace = "b.servicebus.windows.net"\n[fleet]\nexpect = ["a", "c"]\n'
+    )
+    assert main(["report", "--config", str(config)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Whether messages were lost is UNKNOWN: 2 without a receiver's record." in out
+    assert "No journal of these engines is here: c." in out
+    assert "orders@a and worker@a" in out
+    assert "stock" not in out.partition("Not in this report: pairing stock")[0]
 
 
 def test_a_report_has_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,11 +30,11 @@ from paired_servicebus.core.model.pairing_events import (
     StateChanged,
 )
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.report.queries.incident_queries import read_incidents
 from paired_servicebus.pipeline.report.report_command import Wording, as_text, chooser, moment
 from paired_servicebus.pipeline.report.report_queries import last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import TOGETHER, IncidentEpisode, Report, failovers, incidents
 from paired_servicebus.pipeline.report.sentences import duration, percent
+from paired_servicebus.pipeline.report.table_queries import read_incidents
 from tests.pipeline.report_tables import MemoryTables
 from tests.pipeline.reports import run_report
 
@@ -215,7 +215,7 @@ def test_a_report_is_chosen_by_its_episode_or_since_a_time() -> None:
 
 
 def test_a_pairing_is_chosen_and_the_others_are_named() -> None:
-    other = records(replace(START, pairing="bank"), sends(90, 5), engine="bank@vm")
+    other = records(replace(START, pairing="bank", secondary="x.example"), sends(90, 5), engine="bank@vm")
     later = {**EPISODE, "pairing": "bank", "engine": "bank@vm", "id": "b", "began_at": T + 80, "entity": "loans"}
     tables = MemoryTables([*records(*EVENTS), *other], rows={"episodes": [EPISODE, later]})
     assert last_report(tables).pairings == ("bank",), "the latest incident's"

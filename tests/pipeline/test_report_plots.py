@@ -9,8 +9,16 @@ from random import Random
 import pytest
 
 from paired_servicebus.core.model.pairing_events import SendsCounted
-from paired_servicebus.pipeline.report.queries.curve_queries import MAX_BUCKETS, Buckets
-from paired_servicebus.pipeline.report.render.svg_plots import CHARACTER, NARROW, WIDE, draw, time_ticks, value_ticks
+from paired_servicebus.pipeline.report.plots import (
+    CHARACTER,
+    MAX_BUCKETS,
+    NARROW,
+    WIDE,
+    Buckets,
+    draw,
+    time_ticks,
+    value_ticks,
+)
 from paired_servicebus.pipeline.report.report_command import Wording, as_text
 from paired_servicebus.pipeline.report.report_queries import last_report, report_since
 from paired_servicebus.pipeline.report.report_values import Panel, Report

@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.pipeline.report.render.pages import Reader
-from paired_servicebus.pipeline.report.render.svg_plots import draw_twice
+from paired_servicebus.pipeline.report.pages import Reader
+from paired_servicebus.pipeline.report.plots import draw_twice
 from paired_servicebus.pipeline.report.report_command import (
     Format,
     Wording,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from unittest.mock import ANY
 
 import pytest
 
@@ -35,7 +34,8 @@ def test_a_whole_report_of_one_incident(report: Report, approve: Approve) -> Non
     """The impact is first; cause and actions are left to people."""
     figures = (
         "22:14:22 to 22:15:00 UTC, for 38 s", "11 s at most", "8 attempts", "20 messages",
-        "18 of them", "2 parked: p18 (orders), p19 (orders)", "62 billed operations", "(3 times)",
+        "18 of them", "2 parked, the oldest for 1 min 49 s: p18 (orders), p19 (orders)",
+        "62 billed operations", "(3 times)",
     )  # fmt: skip
     approve.part(text_of(report), "incident report", has=figures)
     assert [line.split() for line in text_of(report).splitlines() if line.startswith("attempted")] == [
@@ -64,30 +64,28 @@ def test_a_report_of_other_episodes(case: str, approve: Approve) -> None:
 
 
 FATE = "update made_audit set status = '{}' where message_id in ('p18', 'p19')"
-SECOND = "insert into made_verdicts by name select pairing, 'payments' as entity from made_verdicts limit 1"
-TOLD = "update made_verdicts set receivers_told = true"
+SECOND = """insert into made_audit
+select * replace ('payments' as entity, 'x1' as message_id) from made_audit where message_id = 'd40'"""
+TOLD = """update made_audit set receivers_told = true, received = 1, received_at = reached_at, status = 'delivered'
+where entity = 'orders' and status = 'accepted'"""
+GAP = """update made_engines set missing = 3, complete_to = make_timestamp(1700000060000000),
+complete_from = make_timestamp(1700000070000000)"""
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "lost": ((FATE.format("lost"),), ("LOST: 2 lost.", "p18 (orders), p19 (orders)")),
-    "missing": ((FATE.format("missing"),), ("LOST: 2 missing.", "p18 (orders), p19 (orders)")),
-    "unknown": ((FATE.format("unknown"),), ("UNKNOWN: 2 unknown.", "p18 (orders), p19 (orders)")),
+    "lost": ((FATE.format("lost"),), ("LOST: 2 lost and ", "p18 (orders), p19 (orders)")),
+    "missing": ((FATE.format("missing"),), ("LOST: 2 missing and ", "p18 (orders), p19 (orders)")),
+    "unknown": ((FATE.format("unknown"),), ("UNKNOWN: 2 unknown and ", "p18 (orders), p19 (orders)")),
     "in flight": ((FATE.format("in flight"),), ("2 in flight", "p18 (orders), p19 (orders)")),
     "missing without a name": (
-        ("update made_audit set among_missing = 1 where status = 'parked'",), ("LOST: 1 missing and 1 still parked.",),
+        ("update made_audit set among_missing = 1 where status = 'parked'",), ("LOST: 1 missing, ", "1 still parked"),
     ),
     "out of order": (
         ("update made_audit set out_of_order = true where message_id in ('p1', 'p2')",), ("2 messages out of order",),
     ),
-    "no direct send is recorded": (("update made_audit set direct = 0",), ("2 still parked",)),
-    "no journal of a syphon": (("update made_engines set syphon = false",), ("UNKNOWN: 2 still parked",)),
+    "no direct send is recorded": (("update made_audit set direct = 0",), ("Direct sends are not",)),
+    "no journal of a syphon": (("update made_engines set syphon = false",), ("UNKNOWN: ", "2 still parked")),
     "receivers report": ((TOLD,), ("the receivers' records",)),
-    "receivers of one entity report": ((TOLD, SECOND), ("1 of 2 entities",)),
-    "some journals are not complete": (
-        ("update made_verdicts set journals = 20, journals_complete = 18",), ("18 of 20 journals",),
-    ),
-    "records are missing": (
-        ("update made_engines set missing = 3, complete_to = make_timestamp(1700000060000000)",),
-        ("303        3  22:14:20",),
-    ),
+    "receivers of one entity report": ((SECOND, TOLD), ("1 without a receiver's", "Receivers of 1 of 2\n")),
+    "records are missing": ((GAP,), ("303        3  22:14:20", "e lacks 3 records")),
 }  # fmt: skip
 
 
@@ -98,7 +96,6 @@ def test_a_report_of_other_tables(case: str, approve: Approve) -> None:
     for statement in statements:
         tables.rows(statement)
     approve.part(changed(tables), "incident report", has=figures)
-    assert last_report(tables).judgement.verdict == ("unknown" if case == "no journal of a syphon" else ANY)
 
 
 def test_three_entities_with_one_fate_are_told_once() -> None:
@@ -127,8 +124,9 @@ def test_three_entities_with_one_fate_are_told_once() -> None:
 
 def test_a_drains_journal_follows_parked_messages() -> None:
     tables = made()
-    tables.rows("update made_engines set syphon = null, engine = 'shop-drain@host/1'")
-    assert last_report(tables).judgement.syphon_known
+    tables.rows("update made_engines set syphon = null")
+    tables.rows("insert into made_engines select * replace ('shop-drain@host/1' as engine) from made_engines")
+    assert "engine with a syphon" not in last_report(tables).judgement.rests_on
 
 
 @pytest.mark.parametrize(
@@ -174,9 +172,6 @@ def test_the_object_has_every_value(report: Report) -> None:
 
     assert found["source"]["batch"] == 7
     assert found["episodes"][0]["id"] == "e-one-orders-1"
-    assert (
-        found["verdict"]
-        == "Nothing was lost so far, by the namespaces' answers: 2 still parked. No receiver records what it gets."
-    )
+    assert found["verdict"].startswith("Accepted, but receipt is NOT CONFIRMED: 47 without a receiver's record and 2 ")
     assert found["headline"].endswith(f"orders failed over. {found['verdict']}")
-    assert found["judgement"]["verdict"] == "open"
+    assert found["judgement"]["verdict"] == "accepted"

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from paired_servicebus.core.model.pairing_events import DestinationFailed, SendsCounted, Warned
 from paired_servicebus.pipeline.table_store import lake as lakes
@@ -265,22 +264,6 @@ def test_columns_that_older_files_lack_are_null(tmp_path: Path) -> None:
         assert tables.rows("select engine, boot, last_at from engines") == [
             {"engine": "e1", "boot": None, "last_at": None}
         ]
-
-
-def test_cost_is_priced_by_its_owner(tmp_path: Path) -> None:
-    parts = [
-        {**KEY, "cause": "sends", "operations": 1_000_000, "bytes": 5},
-        {**KEY, "minute": utc(660), "cause": "sends", "operations": 500_000},
-    ]
-    with tables_of(tmp_path, [], cost=parts) as tables:
-        (row,) = tables.cost(Price(million_operations=0.8, currency="EUR"))
-    assert row == {
-        "cause": "sends",
-        "operations": 1_500_000,
-        "bytes": 5,
-        "price": pytest.approx(1.2),
-        "currency": "EUR",
-    }
 
 
 def test_the_verdict_on_everything_and_on_each_pairing(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.incidents.incident_fold import IncidentFold
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_events import Record, SendsCounted, StateChanged
 from paired_servicebus.core.series.graphs import Curves, Graphs
 from paired_servicebus.engine.journal.records import encode
+from paired_servicebus.pipeline.report.report_values import Figures, Stretch
 from paired_servicebus.ui.shell import app as shell_app
 from paired_servicebus.ui.state import incident_history, log_entries, selection
 from paired_servicebus.ui.state.incident_history import HistoryNews, Incident, IncidentHistory
@@ -60,7 +61,9 @@ def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(fol
     assert older is not None
     assert any("22:14:32" in sentence for sentence in older.report)
     assert any("99.11 %" in sentence for sentence in older.report)
-    assert any(sentence.startswith("Nothing was") for sentence in older.report)
+    assert any(sentence.startswith("Accepted, but receipt is NOT CONFIRMED") for sentence in older.report)
+    assert older.figures is not None
+    assert older.figures.during.to_backlog == 260
 
 
 def test_absent_tables_are_one_sentence_that_says_how_to_get_them(tmp_path: Path) -> None:
@@ -250,18 +253,21 @@ RECORDS = tuple(
 )
 
 
+def written(spool: Path, *more: bytes) -> Path:
+    (spool / "events").mkdir(parents=True)
+    lines = [encode(record) for record in RECORDS]
+    (spool / "events" / "one-1-1.jsonl").write_bytes(b"\n".join([*lines, *more]))
+    return spool
+
+
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    """A journal with one incident, an unknown line and a torn one."""
-    folder = tmp_path / "spool" / "events"
-    folder.mkdir(parents=True)
-    lines = [encode(record) for record in RECORDS]
-    (folder / "one-1-1.jsonl").write_bytes(b"\n".join([*lines, b'{"kind":"from-tomorrow"}', b'{"kind":"state-chan']))
-    return tmp_path / "spool"
+    """A journal with one incident, a line of an unknown kind and a torn one."""
+    return written(tmp_path / "spool", b'{"kind":"from-tomorrow"}', b'{"kind":"state-chan')
 
 
 def test_without_tables_the_journal_has_the_incidents(spool: Path, tmp_path: Path) -> None:
-    found = incident_history.read_history(tmp_path / "none", "", spool=spool).history
+    found = incident_history.read_history(tmp_path / "none", "", journals=[spool]).history
 
     assert found is not None
     assert [(one.entities, one.lasted, one.parked) for one in found.incidents] == [(("orders",), 100.0, 40)]
@@ -269,33 +275,37 @@ def test_without_tables_the_journal_has_the_incidents(spool: Path, tmp_path: Pat
 
 
 def test_incidents_of_journal_and_tables_are_one_list(spool: Path, folder: Path) -> None:
-    found = incident_history.read_history(folder, "", spool=spool).history
+    found = incident_history.read_history(folder, "", journals=[spool]).history
 
     assert found is not None
     assert [one.in_tables for one in found.incidents] == [False, True, True]
 
 
-def test_an_incident_in_both_is_one_row(folder: Path) -> None:
-    tables = incident_history.read_history(folder, "").history
-    assert tables is not None
-    began = tables.incidents[1].began_at
-    fold = IncidentFold()
-    for now, after in (("failed over", 0.0), ("healthy", 30.0)):
-        fold.add(StateChanged(at=began + 1 + after, entity="orders", was="", now=now, why=""))
-    both = incident_history.with_records(tables, fold.incidents(), "")
-
-    assert [one.record is not None for one in both.incidents] == [False, True]
+def test_an_incident_in_both_is_one_row_with_the_judged_figures(tmp_path: Path) -> None:
+    """The tables have it open; the journal has its end."""
+    began = RECORDS[1].event.at
+    stored = {
+        **EPISODE, "id": f"orders@orders@web-1@{round(began * 1e6)}", "engine": "orders@web-1", "boot": "b1",
+        "began_at": began, "failed_over_at": began + 30, "last_at": began + 40, "outcome": "open", "parked": 39,
+        "failed_back_at": None, "backlog_empty_at": None, "pairing": "orders",
+    }  # fmt: skip
+    tables = MemoryTables(RECORDS[:4], rows={"episodes": [stored]}).store(tmp_path / "tables")
+    journal = written(tmp_path / "spool")
+    found = incident_history.read_history(tables, "", journals=[journal], pairing="orders").history
+    assert found is not None
+    assert [(one.lasted, one.parked, one.in_tables) for one in found.incidents] == [(100.0, 39, True)]
+    assert incident_history.read_history(tables, "", journals=[journal], pairing="bank").history.incidents == ()
 
 
 def test_a_journal_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    past = incident_history.read_history(tmp_path / "none", "", spool=tmp_path / "no-spool")
+    past = incident_history.read_history(tmp_path / "none", "", journals=[tmp_path / "no-spool"])
 
     assert past.history is None
-    assert "No such" in past.trouble
+    assert past.trouble.startswith(f"there is no journal in {tmp_path / 'no-spool'}")
 
 
 def opened(spool: Path, tmp_path: Path, **changes: Any) -> View:
-    past = incident_history.read_history(tmp_path / "none", "", spool=spool)
+    past = incident_history.read_history(tmp_path / "none", "", journals=[spool])
     return View(pairing="p", page=Page.HISTORY, past=past, incident_open=True, **changes)
 
 
@@ -321,10 +331,22 @@ def test_what_the_journal_does_not_keep_is_of_the_curves(spool: Path, tmp_path: 
     assert rows["worst p99 of sends"] == ["unknown", "unknown", "20", "ms"]
 
 
+def test_engines_of_the_fleet_without_a_journal_here_are_named(made: Any) -> None:
+    """An incident is the pairing's: whose records are not here is said."""
+    fleet = FleetView(me="web-1", missing=("web-2", "web-3"))
+    snapshot = replace(made.outage(), fleet=fleet)
+    history = replace(HISTORY, engines=("orders@web-1", "orders@WEB-3"))
+    view = View(pairing="p", page=Page.HISTORY, snapshot=snapshot, past=HistoryNews(history), incident_open=True)
+    assert text_of(IncidentReport(), view)[1].strip() == (
+        "by the journals of 2 engines; those of web-2 are not here, and what they saw is unknown"
+    )
+
+
 def test_an_outage_that_goes_on_shows_what_it_cost_so_far(made: Any) -> None:
-    fold = IncidentFold()
-    fold.add(StateChanged(at=made.AT - 103, entity="payments", was="healthy", now="failed over", why="timeouts"))
-    history = incident_history.with_records(replace(NONE_YET, batch=None), fold.incidents(), "")
+    incident = Incident(episode="e", began_at=made.AT - 103, lasted=None, entities=("payments",), parked=None)
+    during = Stretch(since=made.AT - 103, until=made.AT)
+    figures = Figures(before=Stretch(since=made.AT - 403, until=made.AT - 103), during=during, after=None)
+    history = replace(NONE_YET, batch=None, incidents=(incident,), chosen="e", figures=figures)
     view = View(pairing="p", page=Page.HISTORY, snapshot=made.outage(), past=HistoryNews(history), incident_open=True)
     text = "\n".join(text_of(IncidentReport(), view))
 
@@ -341,7 +363,7 @@ async def test_an_opened_incident_scrolls_to_its_end_and_escape_shows_the_list(o
         await console.press("enter", "end")
         assert "--episode episode-0" in console.screen()
         await console.press("home")
-        assert "after: unknown" in console.screen()
+        assert "after: being read" in console.screen()
         await console.press("escape")
         assert console.app.view.page is Page.HISTORY
         assert not console.app.view.incident_open

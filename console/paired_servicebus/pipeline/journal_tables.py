@@ -4,13 +4,14 @@
         tables.verdict()
 
 The tables and columns are those of the pipeline, so a report reads both alike. A journal of more than MAX_EVENTS needs
-the pipeline: this makes everything again for each start.
+the pipeline: this makes everything again for each start. `recent` makes the episodes of the newest part alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,16 +19,21 @@ from typing import Any, Final, Self
 import duckdb
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
+from paired_servicebus.engine.journal.reader import files_of
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
 from paired_servicebus.pipeline.ingest.journal_lines import load_events
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
-from paired_servicebus.pipeline.judging.judge import derive, judge
-from paired_servicebus.pipeline.judging.sql_engine import DuckdbEngine
+from paired_servicebus.pipeline.judging.episode_sql import STORY_KINDS
+from paired_servicebus.pipeline.judging.judge import derive, empty_of, judge
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries
 
 MAX_EVENTS: Final = 5_000_000
+MAX_RECENT: Final = 24 * 1024 * 1024
+RECENT_KINDS: Final = (*STORY_KINDS, "engine-started", "engine-stopped", "engine-retired", "sends", "operations")
+"""Kinds of events that episodes and their figures are made of."""
 LONGEST: Final = 64 * 1024
 """Characters of an unreadable line that its row has."""
 TOO_MANY: Final = (
@@ -51,6 +57,37 @@ class JournalTables(TableQueries):
         self.note = note
         self._spill = SpillFolder()
         self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
+
+    @classmethod
+    def recent(cls, journals: Sequence[Path], *, most_bytes: int = MAX_RECENT) -> Self:
+        """Return the tables of the newest part of some engines' journals, for a screen. Their messages are not judged.
+
+        Args:
+            journals: folders of the engines' journals; those that are not there are left out.
+            most_bytes: of each journal, the newest that are read, in whole files; also those that are being written.
+
+        Raises PipelineError: there is no journal, or it cannot be read.
+        """
+        there = [one for one in journals if one.is_dir()]
+        if not there:
+            raise PipelineError(f"there is no journal in {', '.join(map(str, journals))}")
+        tables = cls(tuple(there), "")
+        try:
+            tables._make_recent([path for one in there for path in _newest_files(one, most_bytes)])
+        except OSError as error:
+            tables.__exit__(None, None, None)
+            raise PipelineError(f"{error.filename} cannot be read: {error.strerror or error}") from error
+        except BaseException:
+            tables.__exit__(None, None, None)
+            raise
+        return tables
+
+    @property
+    def since(self) -> float | None:
+        """The time of the oldest record, in seconds since the epoch; None: there is none."""
+        found = self.rows("select epoch_us(min(event_time)) / 1e6 as since from events where trouble is null")
+        since: float | None = found[0]["since"]
+        return since
 
     @classmethod
     def open(cls, roots: Sequence[Path], *, most: int = MAX_EVENTS, in_flight: int = IN_FLIGHT) -> Self:
@@ -103,17 +140,30 @@ class JournalTables(TableQueries):
         derive(engine)
         end = self.rows("select epoch_us(max(event_time)) as newest from events where trouble is null")[0]["newest"]
         judge(engine, now=min(end or 0, round(self.read_at * 1e6)), in_flight=in_flight)
+        self._shape()
+
+    def _make_recent(self, files: Sequence[Path]) -> None:
+        engine = DuckdbEngine(self._connection)
+        load_events(self._connection, files, kinds=RECENT_KINDS)
+        derive(engine)
+        engine.make("episodes", _COUNTED)
+        for table in ("receipts", "audit", "verdicts"):
+            engine.make(table, empty_of(table))
+        self._shape()
+
+    def _shape(self) -> None:
         for table, columns in TABLES.items():
-            self._connection.execute(f"create or replace table {table} as {_shaped(table, columns)}")
+            self._connection.execute(f"alter table {table} rename to made_{table}")
+            self._connection.execute(f"create view {table} as {_shaped(table, columns)}")
 
 
 def _shaped(table: str, columns: dict[str, str]) -> str:
-    """Return the query of a table in exactly its columns, with its date."""
+    """Return the query of a made table in exactly its columns, with its date."""
     listed = [f'cast("{name}" as {kind}) as "{name}"' for name, kind in columns.items()]
     if table in DATED:
         day = next(name for name in ("minute", "first_at", "event_time") if name in columns)
         listed.append(f"coalesce(cast({day} as date), date '{NO_DATE}') as date")
-    return f"select {', '.join(listed)} from {table}"
+    return f"select {', '.join(listed)} from made_{table}"
 
 
 def _check_size(files: Iterable[JournalFile], most: int) -> None:
@@ -123,6 +173,27 @@ def _check_size(files: Iterable[JournalFile], most: int) -> None:
         raise PipelineError(TOO_MANY.format(lines=lines, most=most))
 
 
+def _newest_files(journal: Path, most_bytes: int) -> list[Path]:
+    """Return the newest files of a journal, the newest first; one that is gone has none. Raises OSError."""
+    found, left = [], most_bytes
+    for path in reversed(files_of(journal)):
+        with suppress(FileNotFoundError):
+            left -= path.stat().st_size
+            found.append(path)
+        if left <= 0:
+            break
+    return found
+
+
+_COUNTED: Final = """
+select * replace (coalesce(parked, (
+    select sum(accepted)::bigint from events
+    where kind = 'sends' and route <> 'primary' and trouble is null and events.engine = episodes.engine
+      and lower(events.entity) = lower(episodes.entity)
+      and event_time between began_at and coalesce(failed_back_at, last_at) + interval 1 second)) as parked)
+from episodes
+"""
+"""Parked messages by the counts of sends, where no receipt was read."""
 _REPEATS: Final = """
 select count(*) > count(distinct case when seq is not null then (engine, boot, seq) end) as repeats from events
 """

@@ -102,7 +102,7 @@ def summary(folder: Path) -> list[str]:
         note = tables.note
     for verdict in verdicts:
         named = ", ".join(f"{verdict[name] or 0:,} {name.replace('_', ' ')}" for name in NAMED)
-        lines.append(f"  audit of {verdict['pairing']}: {named}")
+        lines.append(f"  audit of {verdict['pairing']}: {verdict['finding'] or 'not judged'}; {named}")
         if verdict["rests_on"]:
             lines.append(f"    {verdict['rests_on']}")
     return [*lines, *([f"  {note}"] if note else [])]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, journals_here
 from paired_servicebus.printing import print_lines
 from paired_servicebus.verbs import engine_commands
 from paired_servicebus.verbs.parameters import EngineSelection
@@ -91,4 +91,4 @@ def _draw(places: EnginePaths, page: Page, size: tuple[int, int], theme: str, *,
 def _past(places: EnginePaths, _pairing: str, chosen: str) -> HistoryNews:
     from paired_servicebus.ui.state.incident_history import read_history
 
-    return read_history(places.tables, chosen, spool=places.spool)
+    return read_history(places.tables, chosen, journals=journals_here(), pairing=places.name)

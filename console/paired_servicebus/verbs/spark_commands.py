@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from paired_servicebus.config import PairingSettings, find_config, load_config, load_settings
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError
-from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.instance.engine_paths import engine_paths, journals_here
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
 
 # The verbs of the pipeline's tables: query, check, publish, retire. No Spark.
@@ -264,17 +264,26 @@ def report(
     settings = _settings_if_any(config) if named else load_settings(find_config(config))
     folder = tables or engine_paths(settings.name if settings else "").tables
     refuse_url("--tables", folder)
+    journals = journal or (() if named else _journals_without_tables(folder))
+    if journals and not named and settings is not None and episode is None:
+        pairing = pairing or settings.name
     choose = chooser(episode=episode, since=since, pairing=pairing)
     price = load_preferences(config_folder()).price
     wording = Wording(reader=reader, format=format, zone=reader_zone(zone), price=price)
-    with JournalTables.open(journal) if journal else Tables.open(folder) as source:
+    with JournalTables.open(journals) if journals else Tables.open(folder) as source:
         return report_from(
             source,
             choose=choose,
             wording=wording,
             out=out,
             environments={settings.name: settings.environment} if settings else {},
+            expected=settings.expected if settings else (),
         )
+
+
+def _journals_without_tables(folder: Path) -> tuple[Path, ...]:
+    """Return every journal here where no tables were made yet; none where there are tables, or no journal."""
+    return () if folder.exists() else tuple(one for one in journals_here() if one.is_dir())
 
 
 VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)

@@ -128,6 +128,12 @@ def with_other_signers(engines: Iterable[FleetEngine], mine: str = "") -> tuple[
     return tuple(one.engine for one in known if one.signers != usual)
 
 
+def engines_away(known: Iterable[str], here: Iterable[str]) -> tuple[str, ...]:
+    """Return the known engines that are not among those here: by their names behind the pairing's, without case."""
+    names = {name.rpartition("@")[2].casefold() for name in here}
+    return tuple(name for name in known if name.rpartition("@")[2].casefold() not in names)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEntity:
     """One entity over the engines that know it.

@@ -116,6 +116,11 @@ def all_engine_paths() -> tuple[EnginePaths, ...]:
     return tuple(engine_paths(lock.parent.name) for lock in sorted(_states().glob("*/lock")))
 
 
+def journals_here() -> tuple[Path, ...]:
+    """Return the journals' folders of every pairing that ever had an engine here; some may not exist."""
+    return tuple(paths.spool for paths in all_engine_paths())
+
+
 def all_drill_files() -> tuple[Path, ...]:
     """Return the files with the last drill of every pairing, under the present environment."""
     return tuple(sorted(_states().glob("*/drill.json")))

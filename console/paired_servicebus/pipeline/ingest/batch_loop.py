@@ -276,7 +276,7 @@ class _Judgement:
         self.unsettled = unsettled["n"][0].as_py()
         for name, rows in zip(parts, made, strict=True):
             self._small.createDataFrame(rows).createOrReplaceTempView(name)
-        verdicts = self._small.sql(verdict_sql.VERDICTS.format(now=self._end)).toArrow()
+        verdicts = self._small.sql(verdict_sql.VERDICTS.format(now=self._end, journals="engines")).toArrow()
         return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
 
     def _make(self, name: str, query: str) -> None:

@@ -235,8 +235,14 @@ FILE_BYTES: Final = 64 * 1024 * 1024
 """Of journal files that duckdb reads at once."""
 
 
-def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) -> None:
-    """Make the table `events` of journal files in duckdb, one for each line. Raises OSError."""
+def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path], *, kinds: Sequence[str] = ()) -> None:
+    """Make the table `events` of journal files in duckdb, one for each line.
+
+    Args:
+        kinds: of the records that are read, as our engines write them; by default every line is.
+
+    Raises OSError.
+    """
     _make_lines(connection, [], {})
     connection.execute(f"create or replace table events as {events_sql(DUCKDB)}")
     texts: list[Path] = []
@@ -250,14 +256,19 @@ def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) ->
         else:
             bytes_[path.name] = data
         if size >= FILE_BYTES:
-            _insert(connection, texts, bytes_)
+            _insert(connection, texts, bytes_, kinds)
             texts, bytes_, size = [], {}, 0
-    _insert(connection, texts, bytes_)
+    _insert(connection, texts, bytes_, kinds)
     connection.execute("drop table lines")
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes]) -> None:
+def _insert(
+    connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes], kinds: Sequence[str]
+) -> None:
     _make_lines(connection, texts, others)
+    if kinds:
+        listed = ", ".join(f'\'"kind":"{kind}"\'' for kind in kinds)
+        connection.execute(f'delete from lines where regexp_extract(line, \'"kind":"[^"]*"\') not in ({listed})')
     connection.execute(f"insert into events {events_sql(DUCKDB)}")
 
 

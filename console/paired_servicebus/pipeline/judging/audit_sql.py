@@ -171,7 +171,7 @@ select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as record
            as has_sessions
 from placed group by pairing, folded
 """
-_CLOCKS: Final = f"""
+CLOCKS: Final = f"""
 {_PLACED}
 select pairing, reached_by, min(unix_micros(received_at) - unix_micros(reached_at)) as fastest
 from placed where received > 0 and subscription is null and direct + moved = 1 group by pairing, reached_by
@@ -485,7 +485,7 @@ where fate = 'expired' and unix_micros(later_at) < unix_micros(reached_at) + tim
 
 PARTS: Final = (
     {"boots": _BOOTS, "entities": _ENTITIES},
-    {"cover": _COVER, "receivers": _RECEIVERS, "clocks": _CLOCKS, "listeners": _LISTENERS},
+    {"cover": _COVER, "receivers": _RECEIVERS, "clocks": CLOCKS, "listeners": _LISTENERS},
     {"reach": _REACH, "recent": _RECENT},
     {"late": _LATE, "named": _NAMED, "boot_fronts": _BOOT_FRONTS, "fronts": _FRONTS, "missed": _MISSED},
     {"judged": _JUDGED},

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from paired_servicebus.pipeline.judging import audit_sql, derived_sql, episode_sql, verdict_sql
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
-from paired_servicebus.pipeline.judging.sql_engine import SqlEngine
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import SqlEngine
 
 
 def empty_of(table: str) -> str:
@@ -62,6 +62,6 @@ def judge(engine: SqlEngine, *, now: int, in_flight: int = IN_FLIGHT) -> None:
     engine.make("audit", audit_sql.AUDIT.format(**given), is_small=False)
     for name, statement in verdict_sql.PARTS.items():
         engine.make(name, statement)
-    engine.make("verdicts", verdict_sql.VERDICTS.format(now=now))
+    engine.make("verdicts", verdict_sql.VERDICTS.format(now=now, journals="engines"))
     engine.make("figures", episode_sql.EPISODE_FIGURES)
     engine.make("episodes", episode_sql.EPISODES_JUDGED)

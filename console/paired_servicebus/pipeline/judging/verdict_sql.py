@@ -9,12 +9,13 @@ The finding is the first of these that holds:
     unknown         a fate is; or a journal is incomplete, or a message came from nowhere: nothing comforts
     not recorded    there is no message
     not delivered   messages were dead-lettered, or expired
-    accepted        the primary accepted them, and not every receiver records what it gets
+    accepted        a destination accepted messages, and no receiver of it records what it gets
     open            messages are parked, in flight or in doubt
     nothing lost    none of these
 
 PARTS, over all messages, are made first; VERDICTS reads their few rows, `engines` and the audit's `clocks`. Its
-parameter `now` is the time of the judgement, in microseconds since the epoch.
+parameters are `now`, the time of the judgement in microseconds since the epoch, and `journals`, the rows of `engines`
+that have to be complete. A report runs the same statements over the messages and journals of its time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from __future__ import annotations
 from typing import Final
 
 from paired_servicebus.pipeline.judging.audit_sql import CLOCK_DOUBT
+from paired_servicebus.pipeline.judging.derived_sql import words
 
+KNOWN: Final = (
+    "delivered", "accepted", "in flight", "parked", "dead-lettered", "expired", "missing", "lost", "unexpected",
+    "refused", "in doubt",
+)  # fmt: skip
+"""Every fate but unknown; one of another name is unknown."""
 _COUNTED: Final = (
     ("attempted", "answer <> 'never attempted'"),
     ("accepted", "answer = 'accepted'"),
@@ -37,14 +44,16 @@ _COUNTED: Final = (
     ("in_flight", "status = 'in flight'"),
     ("missing", "status = 'missing'"),
     ("lost", "status = 'lost'"),
-    ("unknown", "status = 'unknown'"),
+    ("unknown", f"status not in ({words(KNOWN)})"),
     ("unexpected", "status = 'unexpected'"),
     ("unsent", "answer = 'never attempted' and received > 0 and status <> 'unexpected'"),
     ("out_of_order", "out_of_order"),
     ("direct", "direct > 0"),
+    ("diverted", "diverted > 0"),
+    ("home", "diverted > 0 and moved > 0"),
+    ("unconfirmed", "status = 'accepted'"),
     ("recorded", "receivers_told"),
     ("shared", "is_shared"),
-    ("only_accepted", "status = 'accepted'"),
 )
 _COUNTS: Final = ",\n           ".join(
     f"cast(count(case when {rule} then 1 end) as bigint) as {name}" for name, rule in _COUNTED
@@ -53,7 +62,7 @@ _COUNTS: Final = ",\n           ".join(
 _JOURNALS: Final = f"""
 boots as (
     select *, missing > 0 or not end_known or lacks_boot as is_incomplete
-    from engines where engine not like '%-drain@%'
+    from {{journals}} where engine not like '%-drain@%'
 ),
 journals as (
     select pairing, engine, max(case when is_incomplete then missing else 0 end) as lacks,
@@ -134,7 +143,11 @@ from receipts where subscription is not null and received > 0
 group by pairing, lower(entity), lower(subscription)
 """
 
-_RESTS_ON: Final = """
+MAX_NAMED: Final = 5
+"""Incomplete journals that a sentence names."""
+_FEW: Final = f"""array_join(slice(weak, 1, {MAX_NAMED}), ', '), case when size(weak) > {MAX_NAMED}
+                 then concat(' and ', size(weak) - {MAX_NAMED}, ' more') else '' end"""
+_RESTS_ON: Final = f"""
 concat_ws(' ',
     case when subscription <> '' then concat('Only what receivers of ', entity, '/', subscription,
             ' recorded; its filter is not known here.')
@@ -150,7 +163,7 @@ concat_ws(' ',
             when journals_complete = 1 then ' journals is complete' else ' journals are complete' end,
             case when complete_to is null then ''
                  else concat(' to ', substr(cast(complete_to as string), 1, 16), ' UTC') end,
-            case when journals_complete < journals then concat(': ', array_join(weak, ', ')) else '' end, '.') end,
+            case when journals_complete < journals then concat(': ', {_FEW}) else '' end, '.') end,
     case when subscription = '' and attempted > 0 and direct = 0
          then 'Direct sends are not recorded; messages that stayed on the direct path are not counted.' end,
     case when parked + among_missing > 0 and coalesce(syphon, 0) = 0
@@ -164,12 +177,12 @@ concat_ws(' ',
     case when lost > 0 then concat('A lost message may have expired, or be in the dead-letter queue of its entity, ',
          'or have gone to a receiver that records nothing here.') end)"""
 
-_FINDING: Final = """
+FINDING: Final = """
 case when lost + missing > 0 then 'lost'
      when unknown + unexpected + unsent > 0 or coalesce(journals_complete, 0) < coalesce(journals, 0)
           or parked > 0 and coalesce(syphon, 0) = 0 then 'unknown'
      when attempted = 0 then 'not recorded' when dead_lettered + expired > 0 then 'not delivered'
-     when only_accepted > 0 then 'accepted'
+     when unconfirmed > 0 then 'accepted'
      when parked + in_flight + in_doubt - recovered > 0 then 'open' else 'nothing lost' end"""
 _ADJUSTED: Final = [
     {"parked": "parked - among_missing as parked", "missing": "missing + among_missing as missing"}.get(name, name)
@@ -214,7 +227,7 @@ named as (
 ),
 rows as (
     select named.*, coalesce(journals, 0) as journals, coalesce(journals_complete, 0) as journals_complete,
-           complete_to, {_RESTS_ON} as rests_on, {_FINDING} as finding
+           complete_to, {_RESTS_ON} as rests_on, {FINDING} as finding
     from named
     left join known on named.pairing = known.pairing
     left join syphons on named.pairing = syphons.pairing
@@ -222,7 +235,8 @@ rows as (
 )
 select pairing, entity, subscription, attempted, accepted, refused, in_doubt, recovered, reached, delivered,
        dead_lettered, expired, parked, in_flight, missing, lost, unknown, unexpected, unsent,
-       duplicates, out_of_order, in_flight_age, recording_entities > 0 as receivers_told, journals, journals_complete,
+       duplicates, out_of_order, direct, diverted, home, unconfirmed,
+       in_flight_age, recording_entities > 0 as receivers_told, journals, journals_complete,
        complete_to,
        timestamp_micros({{now}}) as judged_at, rests_on,
        case when subscription = '' then finding end as finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -16,16 +16,16 @@ import msgspec
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.model.fleet_view import engines_away
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import escape_json, repeated
 from paired_servicebus.pipeline.report import sentences
-from paired_servicebus.pipeline.report.queries.message_queries import lost_messages
-from paired_servicebus.pipeline.report.queries.table_source import TableSource
-from paired_servicebus.pipeline.report.render.pages import Reader, Version, rendered
+from paired_servicebus.pipeline.report.pages import Reader, Version, rendered
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since, scope_of
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock, listed
-from paired_servicebus.pipeline.report.verdict import verdict_sentence
+from paired_servicebus.pipeline.report.table_queries import TableSource, lost_messages, read_pairings
+from paired_servicebus.pipeline.report.verdict import verdict_sentence, without_engines
 from paired_servicebus.pipeline.table_commands import csv_lines
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
@@ -58,17 +58,21 @@ def report_from(
     wording: Wording,
     out: Path | None,
     environments: Mapping[str, str] = MappingProxyType({}),
+    expected: Sequence[str] = (),
 ) -> int:
     """Print the report of the tables, or write it into `out` and print where.
 
     Args:
         environments: of pairings, as pairing.toml names them; no journal has them.
+        expected: engines whose journals the pairing has, as pairing.toml names them.
 
     Raises PairedError: nothing of that kind is in the tables, or `out` cannot be written.
     """
     report = choose(tables)
     known = [environments[name] for name in report.pairings if environments.get(name)]
-    report = replace(report, environment=listed(known))
+    here = [name for names in read_pairings(tables).values() for name in names]
+    judgement = without_engines(report.judgement, engines_away(expected, here))
+    report = replace(report, environment=listed(known), judgement=judgement)
     if out is not None:
         print_lines([str(write_report(tables, report, out, wording))])
     elif wording.format == "json":

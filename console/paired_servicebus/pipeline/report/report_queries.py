@@ -9,20 +9,23 @@ from typing import Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
-from paired_servicebus.pipeline.report.queries.curve_queries import read_curves
-from paired_servicebus.pipeline.report.queries.incident_queries import (
+from paired_servicebus.pipeline.report.plots import read_curves
+from paired_servicebus.pipeline.report.report_values import Chain, Report, Source, TimelineEntry
+from paired_servicebus.pipeline.report.table_queries import (
+    Row,
+    Scope,
+    TableSource,
     count_recovered,
+    known_as,
     read_cost,
     read_engines,
     read_incidents,
+    read_messages,
     read_pairings,
     read_total,
     read_unknowns,
     recorded_span,
 )
-from paired_servicebus.pipeline.report.queries.message_queries import read_messages
-from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource
-from paired_servicebus.pipeline.report.report_values import Chain, Report, Source, TimelineEntry
 
 # The timeline, with the operators' orders: sentences from the table `timeline`, with repeats folded.
 
@@ -203,10 +206,11 @@ def last_report(tables: TableSource, *, pairing: str | None = None) -> Report:
 
     Raises ConfigurationError: nothing is recorded, or the pairing is unknown.
     """
-    found = read_incidents(tables, pairing=_known(tables, pairing))
+    pairing = _known(tables, pairing)
+    found = read_incidents(tables, pairing=pairing)
     if found:
         return _of_chain(tables, found, max(found, key=lambda chain: max(one.began_at for one in chain)))
-    chosen = _Chosen(tables, (pairing,) if pairing is not None else tuple(read_pairings(tables)))
+    chosen = _Chosen.of(tables, pairing)
     return _report(chosen, (), *chosen.recorded, before=None)
 
 
@@ -227,8 +231,8 @@ def report_since(tables: TableSource, since: float, *, pairing: str | None = Non
 
     Raises ConfigurationError: nothing is recorded since, or the pairing is unknown.
     """
-    pairings = tuple(read_pairings(tables)) if _known(tables, pairing) is None else (pairing or "",)
-    chosen = _Chosen(tables, pairings)
+    pairing = _known(tables, pairing)
+    chosen = _Chosen.of(tables, pairing)
     first, last = chosen.recorded
     if since > last:
         raise ConfigurationError("nothing is recorded since then: the tables end earlier")
@@ -245,33 +249,35 @@ def scope_of(tables: TableSource, report: Report) -> Scope:
 
 
 def _known(tables: TableSource, pairing: str | None) -> str | None:
-    """Return the pairing. Raises ConfigurationError: the tables do not have it."""
+    """Return the pairing, as the tables call it. Raises ConfigurationError: they do not have it."""
     pairings = read_pairings(tables)
-    if pairing is not None and pairing not in pairings:
+    found = known_as(pairings, pairing) if pairing is not None else None
+    if pairing is not None and found is None:
         known = ", ".join(map(repeated, pairings)) or "none"
         raise ConfigurationError(f"the tables have no pairing {repeated(pairing)!r}; they have: {known}")
-    return pairing
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Tables and the pairings that a report is about."""
+    """Tables, the pairings that a report is about, their engines, and the time of their records."""
 
     tables: TableSource
     pairings: tuple[str, ...]
+    engines: tuple[str, ...]
+    recorded: tuple[float, float]
 
-    @property
-    def engines(self) -> tuple[str, ...]:
-        known = read_pairings(self.tables)
-        return tuple(dict.fromkeys(engine for pairing in self.pairings for engine in known.get(pairing, ())))
-
-    @property
-    def recorded(self) -> tuple[float, float]:
-        return recorded_span(self.tables, self.engines)
+    @classmethod
+    def of(cls, tables: TableSource, pairing: str | None) -> _Chosen:
+        """Return one pairing of the tables, or all. Raises ConfigurationError: nothing is recorded."""
+        known = read_pairings(tables)
+        pairings = tuple(known) if pairing is None else (pairing,)
+        engines = tuple(dict.fromkeys(engine for name in pairings for engine in known.get(name, ())))
+        return cls(tables, pairings, engines, recorded_span(tables, engines))
 
 
 def _of_chain(tables: TableSource, chains: list[Chain], chain: Chain) -> Report:
-    chosen = _Chosen(tables, (chain[0].pairing,))
+    chosen = _Chosen.of(tables, chain[0].pairing)
     first, last = chosen.recorded
     began, ended = chain[0].began_at, max(one.ended_at for one in chain)
     until = last if any(one.open for one in chain) else ended + AFTER
@@ -290,7 +296,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
     began = episodes[0].began_at if episodes else since
     ended = max((one.ended_at for one in episodes), default=until)
     timeline, left_out = read_timeline(scope)
-    engines, (entities, judgement) = read_engines(scope), read_messages(scope, episodes)
+    entities, judgement = read_messages(scope, episodes)
     more = [f"{plural(left_out, 'event')} of the timeline are left out"] if left_out else []
     return Report(
         source=_source(tables),
@@ -301,7 +307,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         until=until,
         episodes=episodes,
         recovered=count_recovered(scope),
-        engines=engines,
+        engines=read_engines(scope),
         entities=entities,
         cost=read_cost(scope, began, min(ended, until), recorded[0], before) if episodes else read_total(scope),
         judgement=judgement,

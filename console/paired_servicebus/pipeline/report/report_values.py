@@ -50,6 +50,7 @@ class IncidentEpisode:
     dead_lettered: int
     pings: int
     """Sent."""
+    pings_accepted: int = 0
 
     @property
     def open(self) -> bool:
@@ -60,6 +61,11 @@ class IncidentEpisode:
     def ended_at(self) -> float:
         """Return the time when the backlog was empty, or the latest known time."""
         return max(at for at in (self.backlog_empty_at, self.failed_back_at, self.last_at) if at is not None)
+
+    @property
+    def closed_at(self) -> float | None:
+        """Return when its sends had their usual way again, or its engine ended; None: not yet."""
+        return None if self.open else self.failed_back_at or self.last_at
 
     @property
     def to_detect(self) -> float | None:
@@ -102,6 +108,38 @@ def incidents(episodes: Iterable[IncidentEpisode]) -> list[Chain]:
         chain.append(episode)
         current[episode.pairing] = chain, max(end, episode.ended_at)
     return [tuple(chain) for chain in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Figures of a time: messages of an incident's entities, and operations of all engines of its pairing.
+
+    None: no record covers it.
+    """
+
+    since: float
+    until: float
+    to_primary: int | None = None
+    to_backlog: int | None = None
+    failed: int | None = None
+    """Attempts that failed, on any route."""
+    operations: int | None = None
+    added: int | None = None
+    """Operations besides sends to the primary."""
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.until - self.since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """An incident beside the minutes around it."""
+
+    before: Stretch
+    during: Stretch
+    after: Stretch | None
+    """None: it goes on, or ended a moment ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

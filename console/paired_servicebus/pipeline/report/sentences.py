@@ -15,7 +15,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import DAY, day_and_clock, is_possible, written
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report.report_values import OPEN, Failover, IncidentCost, Report
-from paired_servicebus.pipeline.report.verdict import Finding, Judgement, journals_sentence, verdict_sentence
+from paired_servicebus.pipeline.report.verdict import Finding, Judgement, verdict_sentence
 
 # The words of a report for times, durations, shares and lists.
 
@@ -202,15 +202,12 @@ def _home(report: Report, parked: int) -> str:
 
 
 def evidence(judgement: Judgement) -> Iterator[str]:
-    """Yield the facts that the verdict rests on, and why some figures are no loss."""
+    """Yield whose receivers record, and why some figures are no loss."""
     counts = judgement.incident
-    yield from judgement.rests_on
-    if judgement.journals and not judgement.rests_on:
-        yield f"{journals_sentence(judgement)}."
     if judgement.receivers:
-        yield f"Receivers report the messages of {few(judgement.receivers)}: there, delivered means received."
+        yield f"Receivers record the messages of {few(judgement.receivers)}."
     if judgement.silent:
-        yield f"No receiver reports the messages of {few(judgement.silent)}: there, delivered means accepted."
+        yield f"No receiver records the messages of {few(judgement.silent)}: whether they were received is not known."
     if counts.out_of_order:
         yield (
             f"{plural(counts.out_of_order, 'message')} out of order, which is no loss: while messages wait in the "
@@ -364,5 +361,7 @@ def _outcome(judgement: Judgement) -> str:
             return "No message was lost." if counts.direct else "None of the late messages was lost."
         case "open":
             return f"No message is known to be lost{beside}."
+        case "accepted":
+            return f"All messages were accepted; whether they were received is NOT CONFIRMED{beside}."
         case _:
             return f"It is NOT YET KNOWN whether messages were lost{beside}."

@@ -1,18 +1,21 @@
 """The verdict of a report: one value, of which the headline and the table of messages are both made.
 
-Each fate is a row of FATES, with the words of both. So a number cannot be in the table and missing in the headline.
+The words and numbers are those of the table `verdicts`, by the same statements over the report's messages
+(judging/verdict_sql.py). Each fate is a row of FATES, so a number cannot be in the table and missing in the headline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
-from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import day_and_clock
+from paired_servicebus.core.text.number_format import join_names, plural
 
-VerdictWord = Literal["lost", "unknown", "not delivered", "open", "nothing lost", "not judged", "not recorded"]
+VerdictWord = Literal[
+    "lost", "unknown", "not recorded", "not delivered", "accepted", "open", "nothing lost", "not judged"
+]
+"""The column `finding` of the table `verdicts`; or "not judged": messages are recorded, and no judgement has them."""
 TONES: Final = {"lost": "loss", "not delivered": "loss", "open": "calm", "nothing lost": "calm"}
 """How a verdict looks; any other is a doubt."""
 LEADS: Final = {"lost": "MESSAGES WERE LOST", "not delivered": "MESSAGES WERE NOT DELIVERED"}
@@ -21,7 +24,7 @@ LEADS: Final = {"lost": "MESSAGES WERE LOST", "not delivered": "MESSAGES WERE NO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Numbers of messages. One may be in several: a parked one that is home was delivered, too."""
+    """Numbers of messages, by columns of the table `verdicts`. One may be in several: what is parked was accepted."""
 
     attempted: int = 0
     accepted: int = 0
@@ -32,7 +35,9 @@ class Counts:
     home: int = 0
     """Of those, moved by the syphon to their destination."""
     delivered: int = 0
-    """Received; where no receiver records, accepted by the destination."""
+    """Received, by a record of the receiver."""
+    unconfirmed: int = 0
+    """Accepted by their destination, and of which no receiver keeps a record."""
     in_flight: int = 0
     parked: int = 0
     dead_lettered: int = 0
@@ -48,14 +53,20 @@ class Counts:
     out_of_order: int = 0
 
     @classmethod
-    def of(cls, row: Mapping[str, object]) -> Counts:
-        """Return the counts in a row of a table; columns of another name are left out."""
-        known = {field.name: row.get(field.name) for field in fields(cls)}
-        return cls(**{name: value for name, value in known.items() if isinstance(value, int)})
+    def of(cls, *rows: Mapping[str, object]) -> Counts:
+        """Return the sums of rows of the table `verdicts`; messages in doubt that arrived are not in doubt."""
+        sums = {one.name: sum(_number(row, one.name) for row in rows) for one in fields(cls)}
+        sums["in_doubt"] -= sum(_number(row, "recovered") for row in rows)
+        return cls(**sums)
 
     def __bool__(self) -> bool:
         """Whether there is any message."""
-        return any(getattr(self, field.name) for field in fields(self))
+        return self != Counts()
+
+
+def _number(row: Mapping[str, object], name: str) -> int:
+    found = row.get(name)
+    return found if isinstance(found, int) else 0
 
 
 FATES: Final = (
@@ -66,6 +77,7 @@ FATES: Final = (
     ("unknown", "unknown", "unknown: a journal is not here, or not whole"),
     ("unexpected", "unexpected", "unexpected: received, and by the senders here not accepted"),
     ("unsent", "without a sender here", "received, and no journal here has their sender"),
+    ("unconfirmed", "without a receiver's record", "accepted by their destination, whose receivers record nothing"),
     ("in_flight", "in flight", "in flight: accepted, and not received yet"),
     ("parked", "still parked", "still parked in the backlog"),
     ("in_doubt", "in doubt", "in doubt: the last attempt had no answer"),
@@ -73,13 +85,13 @@ FATES: Final = (
 """The fates that are no good end, the worst first: the field, its word in the headline, and that of the table."""
 GOOD: Final = (
     ("attempted", "attempted"), ("accepted", "accepted by a namespace"), ("diverted", "parked in the backlog"),
-    ("home", "home from the backlog"), ("delivered", "delivered"), ("refused", "refused to their callers"),
+    ("home", "home from the backlog"), ("delivered", "received"), ("refused", "refused to their callers"),
     ("duplicates", "duplicates"), ("out_of_order", "out of order"),
 )  # fmt: skip
 LOSS: Final = ("lost", "missing")
 DOUBT: Final = ("unknown", "unexpected", "unsent")
 UNDELIVERED: Final = ("expired", "dead_lettered")
-OPEN: Final = ("in_flight", "parked", "in_doubt")
+OPEN: Final = ("unconfirmed", "in_flight", "parked", "in_doubt")
 ALWAYS: Final = frozenset({"lost", "missing", "unknown"})
 """Rows of the table that are there with a 0, too."""
 
@@ -102,69 +114,68 @@ class Finding:
 class Judgement:
     """The verdict on the messages at risk, with its evidence."""
 
+    verdict: VerdictWord
     incident: Counts
     """Messages at risk: first seen in the report's time, or accepted before and not received by then."""
     recorded: Counts
-    """All messages that are recorded of these pairings: the sums of table verdicts."""
+    """All messages that are recorded of these pairings."""
     findings: tuple[Finding, ...]
     receivers: tuple[str, ...]
     """Entities whose receivers report."""
     silent: tuple[str, ...]
     """Entities that are judged by the destinations' answers."""
-    rests_on: tuple[str, ...]
-    """A sentence a pairing."""
-    journals: int
-    journals_complete: int
-    complete_to: float | None
-    """Seconds since the epoch; so is `judged_at`, None: not judged."""
+    rests_on: str
+    """The evidence, in sentences: the journals of the report's time, those that are not whole by name."""
     judged_at: float | None
-    syphon_known: bool
-    """Whether a journal of an engine with a syphon, or of a drain, is here. Others do not show which messages left."""
+    """Seconds since the epoch; None: not judged."""
     unjudged: int = 0
     """Receipts of the report's time that are newer than the judgement."""
-    verdict: VerdictWord = "not judged"
+    absent: tuple[str, ...] = ()
+    """Expected engines without any record here."""
 
     @property
     def outside(self) -> Counts:
         """The lost and missing messages that are not at risk in this incident."""
-        rest = {name: max(0, getattr(self.recorded, name) - getattr(self.incident, name)) for name in LOSS}
-        return Counts(**rest)
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether the journals would show that a parked message left the backlog."""
-        return self.syphon_known or not self.incident.parked
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every known journal is here whole."""
-        return self.journals_complete >= self.journals
+        return outside_of(self.incident, self.recorded)
 
 
-def verdict_word(judgement: Judgement, *, has_receipts: bool) -> VerdictWord:
-    """Return the verdict in a word. has_receipts: messages were recorded one by one, judged or not."""
-    counts = judgement.incident
+def outside_of(incident: Counts, recorded: Counts) -> Counts:
+    """Return the lost and missing messages of all those recorded that an incident's numbers do not have."""
+    return Counts(**{name: max(0, getattr(recorded, name) - getattr(incident, name)) for name in LOSS})
 
-    def some(names: tuple[str, ...]) -> bool:
-        return any(getattr(counts, name) for name in names)
 
-    if some(LOSS) or judgement.outside:
+def verdict_word(finding: VerdictWord, outside: Counts, *, is_judged: bool, unjudged: int) -> VerdictWord:
+    """Return the verdict: the finding on the messages at risk, unless other messages forbid it.
+
+    Args:
+        outside: what is lost in other times.
+        is_judged: whether there is a judgement.
+        unjudged: receipts of this time that no judgement has.
+    """
+    if outside:
         return "lost"
-    if not counts:
-        return "not judged" if judgement.judged_at is None and has_receipts else "not recorded"
-    if some(DOUBT) or not judgement.is_followed or not judgement.is_complete:
-        return "unknown"
-    if some(UNDELIVERED):
-        return "not delivered"
-    return "open" if some(OPEN) or judgement.unjudged else "nothing lost"
+    if not is_judged or finding == "not recorded":
+        return "not judged" if unjudged else "not recorded"
+    return "open" if unjudged and finding == "nothing lost" else finding
+
+
+def without_engines(judgement: Judgement, absent: tuple[str, ...]) -> Judgement:
+    """Return the judgement where the journals of expected engines are not here: nothing comforts then."""
+    comforts = judgement.verdict in ("nothing lost", "open", "accepted")
+    word: VerdictWord = "unknown" if absent and comforts else judgement.verdict
+    return replace(judgement, absent=absent, verdict=word)
 
 
 # The verdict in sentences, and as rows of a table.
 
+MAX_NAMED: Final = 5
+"""Absent engines that a sentence names."""
+
 
 def verdict_sentence(judgement: Judgement) -> str:
-    """Return the verdict with every number that is no good end."""
+    """Return the verdict with every number that is no good end, and what it rests on."""
     numbers = _numbers(judgement.incident)
+    beside = f": {numbers}" if numbers else ""
     match judgement.verdict:
         case "not judged":
             return "Whether anything was lost is not judged yet: paired pipeline --once does it."
@@ -172,16 +183,17 @@ def verdict_sentence(judgement: Judgement) -> str:
             return 'No message of this time was recorded one by one, so none is judged (journal = "all" records each).'
         case "lost":
             mine = judgement.incident.lost or judgement.incident.missing
-            where = "" if mine else ", none of them known in this report"
-            sentence = f"{LEADS['lost']}{where}{f': {numbers}' if numbers else ''}."
+            sentence = f"{LEADS['lost']}{'' if mine else ', none of them known in this report'}{beside}."
         case "not delivered":
-            sentence = f"{LEADS['not delivered']}: {numbers}."
+            sentence = f"{LEADS['not delivered']}{beside}."
         case "unknown":
-            sentence = f"Whether messages were lost is UNKNOWN{f': {numbers}' if numbers else ''}."
+            sentence = f"Whether messages were lost is UNKNOWN{beside}."
+        case "accepted":
+            sentence = f"Accepted, but receipt is NOT CONFIRMED{beside}."
         case word:
             subject = "Nothing" if judgement.incident.direct else "No parked message"
-            so_far = " so far" if word == "open" else ""
-            sentence = f"{subject} was lost{so_far}, by {_basis(judgement)}{f': {numbers}' if numbers else ''}."
+            by = ", by the receivers' records" if judgement.receivers else ""
+            sentence = f"{subject} was lost{' so far' if word == 'open' else ''}{by}{beside}."
     return " ".join([sentence, *_grounds(judgement)])
 
 
@@ -191,35 +203,15 @@ def _numbers(counts: Counts) -> str:
 
 
 def _grounds(judgement: Judgement) -> Iterator[str]:
-    """Yield the limits of the verdict: losses outside, journals that are not here, sends without a record."""
+    """Yield what else is known: losses outside, the evidence, receipts that no judgement has."""
     if judgement.outside:
         yield f"Outside of this report: {_numbers(judgement.outside)}."
-    if not judgement.is_complete:
-        yield f"{journals_sentence(judgement)}."
-    if not judgement.is_followed:
-        yield "No journal of an engine with a syphon is here, so parked messages are not followed."
-    if TONES.get(judgement.verdict) == "calm" and not judgement.receivers:
-        yield "No receiver records what it gets."
+    if judgement.rests_on:
+        yield judgement.rests_on
+    if judgement.absent:
+        yield f"No journal of these engines is here: {join_names(judgement.absent, MAX_NAMED)}."
     if judgement.unjudged:
         yield f"{plural(judgement.unjudged, 'receipt')} of this time came after the judgement."
-    if not judgement.incident.direct and judgement.incident:
-        yield "Direct sends are not recorded one by one."
-
-
-def _basis(judgement: Judgement) -> str:
-    receivers, entities = len(judgement.receivers), len(judgement.receivers) + len(judgement.silent)
-    if not receivers:
-        return "the namespaces' answers"
-    if receivers == entities:
-        return "the receivers' records"
-    return f"the receivers' records at {receivers:,} of {entities:,} entities and the namespaces' answers at the others"
-
-
-def journals_sentence(judgement: Judgement) -> str:
-    """Return how many journals are complete, and to which time."""
-    to = f", to {day_and_clock(judgement.complete_to)} UTC" if judgement.complete_to is not None else ""
-    are = "is" if judgement.journals_complete == 1 else "are"
-    return f"{judgement.journals_complete:,} of {plural(judgement.journals, 'journal')} {are} complete{to}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +220,7 @@ class CountRow:
 
     words: str
     incident: int
-    recorded: int | None
-    """None: the sums do not have it."""
+    recorded: int
     is_bad: bool
 
 
@@ -237,12 +228,8 @@ def count_rows(judgement: Judgement) -> list[CountRow]:
     """Return the table of messages: every number of the headline, and those of the good ends."""
     good, bad = [(*row, False) for row in GOOD], [(name, words, name not in OPEN) for name, _, words in FATES]
     return [
-        CountRow(
-            words=words,
-            incident=getattr(judgement.incident, name),
-            recorded=None if name in ("diverted", "home") else getattr(judgement.recorded, name),
-            is_bad=is_bad,
-        )
+        CountRow(words=words, incident=incident, recorded=recorded, is_bad=is_bad)
         for name, words, is_bad in (*good, *bad)
-        if getattr(judgement.incident, name) or getattr(judgement.recorded, name) or name in ALWAYS
+        for incident, recorded in ((getattr(judgement.incident, name), getattr(judgement.recorded, name)),)
+        if incident or recorded or name in ALWAYS
     ]

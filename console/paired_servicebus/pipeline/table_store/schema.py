@@ -175,7 +175,7 @@ VERDICTS: Final[Columns] = {
         (
             "attempted", "accepted", "refused", "in_doubt", "recovered", "reached", "delivered", "dead_lettered",
             "expired", "parked", "in_flight", "missing", "lost", "unknown", "unexpected", "unsent",
-            "duplicates", "out_of_order",
+            "duplicates", "out_of_order", "direct", "diverted", "home", "unconfirmed",
         ),
         "BIGINT",
     ),
@@ -184,7 +184,8 @@ VERDICTS: Final[Columns] = {
     "rests_on": "VARCHAR", "finding": "VARCHAR",
 }  # fmt: skip
 """`entity` '' is the pairing as a whole, `subscription` '' the entity as a whole. `reached`: accepted by the primary,
-directly or from the backlog. `unsent`: received, and no journal here has its sender. `rests_on`: sentences.
+directly or from the backlog. `unconfirmed`: of those, the ones whose receivers record nothing. `unsent`: received, and
+no journal here has its sender. `rests_on`: sentences.
 `finding`: lost, unknown, not recorded, not delivered, accepted, open, or nothing lost."""
 
 TABLES: Final[dict[str, Columns]] = {

@@ -21,13 +21,13 @@ from typing import Any, Final, Self
 
 import duckdb
 
-from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.table_store import manifest as versions
 from paired_servicebus.pipeline.table_store.empty_files import no_rows
 from paired_servicebus.pipeline.table_store.manifest import Manifest, Version
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import WORDS
 
 # The questions that every reader of tables asks, whoever made them: the pipeline, or a journal without it.
 
@@ -64,16 +64,6 @@ class TableQueries(ABC):
         named = [f"{row['lines']:,} in {repeated(row['file'] or 'a file')}" for row in found[:MOST_NAMED]]
         rest = len(found) - len(named)
         return sum(row["lines"] for row in found), ", ".join([*named, *([f"the rest in {rest} more"] if rest else [])])
-
-    def cost(self, price: Price | None = None) -> list[dict[str, Any]]:
-        """Operations and bytes by cause over all time, with `price` and `currency` where a price is known."""
-        found = self.rows(
-            "select cause, sum(operations)::bigint as operations, sum(bytes)::bigint as bytes from cost group by cause "
-            "order by operations desc, cause"
-        )
-        if price is None:
-            return found
-        return [{**row, "price": price.of(row["operations"]), "currency": price.currency} for row in found]
 
 
 MEMORY: Final = "512MB"
@@ -161,6 +151,8 @@ class Tables(TableQueries):
     def _take(self, version: Version) -> None:
         self.path, self.manifest, self.note = version.path, version.manifest, version.note
         self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
+        for word in WORDS:
+            self._connection.execute(word)
         for table in TABLES:
             self._connection.execute(f"create view {table} as {view(version.path, version.manifest, table)}")
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from paired_servicebus.engine.control.control_client import user_name
-from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.instance.engine_paths import engine_paths, journals_here
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ScreenOptions, notifies_once, profile_for
 from paired_servicebus.ui.display.terminal_app import Report
 from paired_servicebus.ui.display.theme import folder, load_all, theme_for
@@ -62,11 +62,13 @@ def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: Ch
 
 
 def _past(shown_first: str, its_tables: Path, its_journal: Path | None, pairing: str, chosen: str) -> HistoryNews:
-    """Read tables and journal of the engine on screen; other engines have theirs in their default folder."""
-    if pairing == shown_first:
-        return incident_history.read_history(its_tables, chosen, spool=its_journal)
-    places = engine_paths(pairing)
-    return incident_history.read_history(places.tables, chosen, spool=places.spool)
+    """Read the tables of the pairing on screen and every journal here; of a demo, its own journal alone."""
+    here = journals_here()
+    if pairing != shown_first:
+        return incident_history.read_history(engine_paths(pairing).tables, chosen, journals=here, pairing=pairing)
+    if its_journal is not None and its_journal not in here:
+        return incident_history.read_history(its_tables, chosen, journals=(its_journal,))
+    return incident_history.read_history(its_tables, chosen, journals=here, pairing=pairing)
 
 
 def build_app(

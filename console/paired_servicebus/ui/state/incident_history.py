@@ -1,24 +1,27 @@
-"""The incidents page's data: the incidents in the engine's journal and in the pipeline's tables.
+"""The incidents page's data: the incidents in the pipeline's tables, and in the newest part of the journals here.
 
-The journal has the newest part with figures before, during and after. The tables have all of it, with a report.
+Both have the same tables by the same SQL, so an incident of both is one row. The tables have all of it, with a report.
 `read_history` blocks and imports the tables' library, so it runs in a thread when the page is opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from paired_servicebus.core.errors import ConfigurationError, NoTablesError
-from paired_servicebus.core.incidents.incident_fold import TOGETHER_SECONDS, IncidentRecord
+from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.pairing_events import Record, StateChanged
 from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.pipeline.report.report_values import Chain, Figures
 from paired_servicebus.ui.render.spans import QUIET
 
 if TYPE_CHECKING:
+    from paired_servicebus.pipeline.journal_tables import JournalTables
     from paired_servicebus.pipeline.report.report_values import IncidentEpisode, Report
+    from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 MAX_INCIDENTS: Final = 50
 """Incidents in the list, the newest first."""
@@ -36,14 +39,13 @@ class Incident:
     entities: tuple[str, ...]
     parked: int | None
     """Messages that went to the backlog; None: unknown."""
-    record: IncidentRecord | None = None
-    """What the journal has of it; None: nothing."""
+    episodes: Chain = ()
     in_tables: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentHistory:
-    """The tables as of one batch, and the newest part of the journal."""
+    """The tables as of one batch, and the newest part of the journals."""
 
     batch: int | None
     """None: there are no tables."""
@@ -52,12 +54,16 @@ class IncidentHistory:
     incidents: tuple[Incident, ...]
     report: tuple[str, ...] = ()
     """The chosen incident's report in sentences."""
+    figures: Figures | None = None
+    """The chosen incident's; None: not read yet."""
     chosen: str = ""
     """The chosen incident's episode."""
     journal_since: float | None = None
-    """From when on the journal was read; None: it was not."""
+    """From when on the journals were read; None: they were not."""
+    engines: tuple[str, ...] = ()
+    """Engines with records in tables or journals."""
     remarks: tuple[str, ...] = ()
-    """Why the tables, or the journal, are missing."""
+    """Why the tables, or the journals, are missing."""
 
     @property
     def selected(self) -> Incident | None:
@@ -67,7 +73,7 @@ class IncidentHistory:
 
 @dataclass(frozen=True, slots=True)
 class HistoryNews:
-    """The content of the tables, or the reason why they cannot be read."""
+    """The content of tables and journals, or the reason why neither can be read."""
 
     history: IncidentHistory | None
     trouble: str = ""
@@ -79,89 +85,94 @@ def may_change_incidents(records: Sequence[Record]) -> bool:
     return any((event.was in QUIET) != (event.now in QUIET) for event in changes)
 
 
-def read_history(folder: Path, chosen: str, *, spool: Path | None = None) -> HistoryNews:
-    """Read the journal in `spool` and the tables in `folder`, with the report of the chosen incident or the latest."""
-    tables = _read_tables(folder, chosen)
-    return tables if spool is None else _with_journal(tables, spool, chosen)
+def read_history(folder: Path, chosen: str, *, journals: Sequence[Path] = (), pairing: str = "") -> HistoryNews:
+    """Read the tables in `folder` and the newest part of some journals, with the chosen incident or the latest.
 
-
-def _read_tables(folder: Path, chosen: str) -> HistoryNews:
-    from paired_servicebus.pipeline.report.queries.incident_queries import read_incidents
-    from paired_servicebus.pipeline.report.report_queries import report_of
+    Args:
+        chosen: an incident's episode.
+        pairing: the name of the pairing whose incidents count, with its engines of other names; empty: all.
+    """
+    from paired_servicebus.pipeline.journal_tables import JournalTables
     from paired_servicebus.pipeline.table_store.table_reader import Tables
 
-    try:
-        with Tables.open(folder) as tables:
-            chains = sorted(read_incidents(tables), key=lambda chain: -chain[0].began_at)[:MAX_INCIDENTS]
-            incidents = tuple(_incident(chain) for chain in chains)
-            known = [one.episode for one in incidents]
-            chosen = chosen if chosen in known else next(iter(known), "")
-            report = tuple(_sentences(report_of(tables, chosen))) if chosen else ()
-            return HistoryNews(
-                IncidentHistory(
-                    batch=tables.batch,
-                    written_at=tables.written_at,
-                    read_at=tables.read_at,
-                    incidents=incidents,
-                    report=report,
-                    chosen=chosen,
-                )
-            )
-    except (NoTablesError, ConfigurationError) as error:
-        return HistoryNews(None, str(error))
+    remarks: list[str] = []
+    with ExitStack() as opened:
+        tables: Tables | None = None
+        recent: JournalTables | None = None
+        try:
+            tables = opened.enter_context(Tables.open(folder))
+        except PipelineError as error:
+            remarks.append(str(error))
+        try:
+            recent = opened.enter_context(JournalTables.recent(journals)) if journals else None
+        except PipelineError as error:
+            remarks.insert(0, str(error))
+        if tables is None and recent is None:
+            return HistoryNews(None, "; ".join(remarks))
+        try:
+            history = _history(tables, recent, chosen, pairing)
+        except (PipelineError, ConfigurationError) as error:
+            return HistoryNews(None, str(error))
+    return HistoryNews(replace(history, remarks=tuple(remarks)))
 
 
-def _with_journal(tables: HistoryNews, spool: Path, chosen: str) -> HistoryNews:
-    """Return the tables' incidents with those of the journal; without tables, the journal's alone."""
-    from paired_servicebus.pipeline.report.journal_incidents import read_journal_incidents
+def _history(tables: Tables | None, recent: JournalTables | None, chosen: str, pairing: str) -> IncidentHistory:
+    from paired_servicebus.pipeline.report.report_queries import report_of
+    from paired_servicebus.pipeline.report.report_values import incidents
+    from paired_servicebus.pipeline.report.table_queries import read_episodes, read_figures, read_pairings
 
-    try:
-        journal = read_journal_incidents(spool)
-    except OSError as error:
-        reason = f"the journal in {spool} cannot be read: {error.strerror or error}"
-        if tables.history is None:
-            return HistoryNews(None, f"{reason}; {tables.trouble}")
-        return HistoryNews(replace(tables.history, remarks=(reason,)))
-    history = tables.history or IncidentHistory(batch=None, incidents=(), remarks=(tables.trouble,))
-    history = replace(history, journal_since=journal.since)
-    return HistoryNews(with_records(history, journal.incidents, chosen))
-
-
-def with_records(history: IncidentHistory, records: Sequence[IncidentRecord], chosen: str) -> IncidentHistory:
-    """Return the history with the journal's records: each at its row in the tables, or as a row of its own."""
-    rows = list(history.incidents)
-    for record in records:
-        place = next((place for place, row in enumerate(rows) if _is_same(row, record)), None)
-        if place is None:
-            rows.append(of_record(record))
-        else:
-            rows[place] = replace(rows[place], record=record)
-    rows = sorted(rows, key=lambda one: one.began_at, reverse=True)[:MAX_INCIDENTS]
-    known = [one.episode for one in rows]
-    chosen = chosen if chosen in known else next(iter(known), "")
-    report = history.report if chosen == history.chosen else ()
-    return replace(history, incidents=tuple(rows), chosen=chosen, report=report)
-
-
-def of_record(record: IncidentRecord) -> Incident:
-    """Return the row of an incident that only the journal has."""
-    return Incident(
-        episode=record.id,
-        began_at=record.began_at,
-        lasted=None if record.ended_at is None else record.ended_at - record.began_at,
-        entities=record.entities,
-        parked=record.during.to_backlog,
-        record=record,
-        in_tables=False,
+    sources = [one for one in (tables, recent) if one is not None]
+    stored = {one.id: one for one in read_episodes(tables)} if tables is not None else {}
+    known = dict(stored)
+    for one in read_episodes(recent) if recent is not None else ():
+        known[one.id] = _newest(stored.get(one.id), one)
+    engines = {name for one in sources for name in _engines_of(read_pairings(one), pairing)}
+    chains = incidents(one for one in known.values() if one.failed_over_at is not None and one.engine in engines)
+    chains = sorted(chains, key=lambda chain: -chain[0].began_at)[:MAX_INCIDENTS]
+    rows = tuple(_incident(chain, is_stored=chain[0].id in stored) for chain in chains)
+    selected = next((one for one in rows if one.episode == chosen), rows[0] if rows else None)
+    report: tuple[str, ...] = ()
+    figures: Figures | None = None
+    if selected is not None:
+        figures = read_figures(sources, selected.episodes)
+        if tables is not None and selected.in_tables:
+            report = tuple(_sentences(report_of(tables, selected.episode)))
+    return IncidentHistory(
+        batch=tables.batch if tables is not None else None,
+        written_at=tables.written_at if tables is not None else 0.0,
+        read_at=tables.read_at if tables is not None else 0.0,
+        incidents=rows,
+        report=report,
+        figures=figures,
+        chosen=selected.episode if selected is not None else "",
+        journal_since=recent.since if recent is not None else None,
+        engines=tuple(sorted(engines)),
     )
 
 
-def _is_same(row: Incident, record: IncidentRecord) -> bool:
-    near = abs(row.began_at - record.began_at) <= TOGETHER_SECONDS
-    return row.record is None and near and bool({*row.entities} & {*record.entities})
+def _engines_of(pairings: dict[str, tuple[str, ...]], pairing: str) -> tuple[str, ...]:
+    """Return the engines of a pairing, or all."""
+    from paired_servicebus.pipeline.report.table_queries import known_as
+
+    if pairing:
+        return pairings.get(known_as(pairings, pairing) or "", ())
+    return tuple(name for engines in pairings.values() for name in engines)
 
 
-def _incident(chain: Sequence[IncidentEpisode]) -> Incident:
+def _newest(stored: IncidentEpisode | None, recent: IncidentEpisode) -> IncidentEpisode:
+    """Return an episode as its journal has it now, with the judged figures of the tables."""
+    if stored is None or stored.last_at >= recent.last_at:
+        return stored or recent
+    return replace(
+        recent,
+        parked=stored.parked if stored.parked is not None else recent.parked,
+        backlog_empty_at=stored.backlog_empty_at,
+        first_diverted_at=stored.first_diverted_at,
+        last_good_at=stored.last_good_at,
+    )
+
+
+def _incident(chain: Chain, *, is_stored: bool) -> Incident:
     began = min(one.began_at for one in chain)
     over = not any(one.open for one in chain)
     judged = [one.parked for one in chain if one.parked is not None]
@@ -171,6 +182,8 @@ def _incident(chain: Sequence[IncidentEpisode]) -> Incident:
         lasted=max(one.ended_at for one in chain) - began if over else None,
         entities=tuple(dict.fromkeys(one.entity for one in chain)),
         parked=sum(judged) if judged else None,
+        episodes=chain,
+        in_tables=is_stored,
     )
 
 

@@ -8,11 +8,13 @@ from statistics import fmean, median
 from typing import ClassVar, Final
 
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
-from paired_servicebus.core.incidents.incident_fold import Episode, IncidentRecord, Stretch
+from paired_servicebus.core.model.fleet_view import engines_away
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Curve, Curves, Graphs
 from paired_servicebus.core.text.number_format import count, duration, plural, rate
 from paired_servicebus.core.text.time_format import age, clock, day_and_clock
+from paired_servicebus.core.text.untrusted_text import names
+from paired_servicebus.pipeline.report.report_values import Figures, IncidentEpisode, Stretch
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
 from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
 from paired_servicebus.ui.state.view import View
@@ -25,6 +27,8 @@ LABEL: Final = 20
 COLUMN: Final = 13
 MAX_EPISODES: Final = 100
 """Entities that are listed singly."""
+MAX_ENGINES: Final = 5
+"""Engines without a journal here that are named."""
 
 Figure = Callable[[Stretch], int | None]
 RATES: Final[tuple[tuple[str, Figure], ...]] = (
@@ -43,27 +47,38 @@ CURVES: Final[tuple[tuple[str, Callable[[Curves], Curve], OfCurve, Callable[[flo
 """Figures of the whole engine that the journal does not keep, and its curves of the last minutes do."""
 
 
-def comparison(incident: Incident, view: View, width: int) -> Iterator[Line]:
-    """Yield the lines of an incident."""
-    record = incident.record
+def comparison(history: IncidentHistory, incident: Incident, view: View, width: int) -> Iterator[Line]:
+    """Yield the lines of the selected incident."""
     lasted = f"for {duration(incident.lasted)}" if incident.lasted is not None else "not over"
     yield rule(f"incident of {day_and_clock(incident.began_at)} UTC", width, note=Span(lasted, Role.MUTED))
-    if record is None:
-        yield line(Span(" before, during, after: unknown, since the journal read here does not reach it", Role.MUTED))
+    yield from (line(Span(f" {part}", Role.MUTED)) for part in _wrapped(_journals(history, view), width - 2))
+    if history.figures is None:
+        yield line(Span(" before, during, after: being read …", Role.MUTED))
         return
-    if record.ended_at is None and view.snapshot is not None:
-        yield from _so_far(record, view, view.snapshot)
-    yield from _compared(record, view.graphs)
-    yield from _episodes(record, width)
+    if incident.lasted is None and view.snapshot is not None:
+        yield from _so_far(incident, history.figures.during, view, view.snapshot)
+    yield from _compared(history.figures, view.graphs)
+    yield from _episodes(incident, width)
 
 
-def _so_far(record: IncidentRecord, view: View, snapshot: Snapshot) -> Iterator[Line]:
+def _journals(history: IncidentHistory, view: View) -> str:
+    """Return whose records this is made of, and the engines of the fleet that have none here."""
+    fleet = view.snapshot.fleet if view.snapshot is not None else None
+    known = (*(one.engine for one in fleet.engines), *fleet.missing) if fleet is not None else ()
+    away = engines_away(known, history.engines)
+    here = f"by the journals of {plural(len(history.engines), 'engine')}"
+    if not away:
+        return here
+    return f"{here}; those of {names(away, MAX_ENGINES)} are not here, and what they saw is unknown"
+
+
+def _so_far(incident: Incident, during: Stretch, view: View, snapshot: Snapshot) -> Iterator[Line]:
     """Yield the outage so far, by the figures of now."""
-    yield line(Span(f" this outage so far, {age(view.now - record.began_at)}", Role.FAILED_OVER))
+    yield line(Span(f" this outage so far, {age(view.now - incident.began_at)}", Role.FAILED_OVER))
     for label, text in (
         ("parked now", _parked(snapshot)),
-        ("errors", _errors(record, snapshot)),
-        ("operations", _operations(record, view)),
+        ("errors", _errors(incident, during, snapshot)),
+        ("operations", _operations(during, view)),
         ("longest wait", _longest_wait(snapshot, view.now)),
     ):
         yield line(Span(f"   {label:<15}", Role.MUTED), text)
@@ -74,15 +89,15 @@ def _parked(snapshot: Snapshot) -> str:
     return UNKNOWN if messages is None else plural(messages, "message")
 
 
-def _errors(record: IncidentRecord, snapshot: Snapshot) -> str:
-    names = set(record.entities)
-    refused = sum(one.refused for one in snapshot.entities if one.path in names)
-    failed = UNKNOWN if record.during.failed is None else count(record.during.failed)
+def _errors(incident: Incident, during: Stretch, snapshot: Snapshot) -> str:
+    paths = set(incident.entities)
+    refused = sum(one.refused for one in snapshot.entities if one.path in paths)
+    failed = UNKNOWN if during.failed is None else count(during.failed)
     return f"{refused:,} at callers since the engine started; failed attempts in this outage: {failed}"
 
 
-def _operations(record: IncidentRecord, view: View) -> str:
-    added = record.during.added
+def _operations(during: Stretch, view: View) -> str:
+    added = during.added
     if added is None:
         return UNKNOWN
     if view.price is None:
@@ -98,8 +113,8 @@ def _longest_wait(snapshot: Snapshot, now: float) -> str:
     return "nothing waits" if is_empty else UNKNOWN
 
 
-def _compared(record: IncidentRecord, graphs: Graphs | None) -> Iterator[Line]:
-    columns = (record.before, record.during, record.after)
+def _compared(figures: Figures, graphs: Graphs | None) -> Iterator[Line]:
+    columns = (figures.before, figures.during, figures.after)
     yield line(Span(f" {'':<{LABEL}}" + "".join(fit(one, COLUMN, "right") for one in _HEADS), Role.MUTED))
     yield _figures("time", [duration(one.seconds) if one else "–" for one in columns])
     for label, figure in RATES:
@@ -150,30 +165,35 @@ def _count(stretch: Stretch | None, figure: Figure) -> str:
     return UNKNOWN if number is None else count(number)
 
 
-def _episodes(record: IncidentRecord, width: int) -> Iterator[Line]:
-    episodes = record.episodes
-    yield rule("its entities", width, note=Span(plural(len(record.entities), "entity", "entities"), Role.MUTED))
+def _episodes(incident: Incident, width: int) -> Iterator[Line]:
+    episodes = incident.episodes
+    several = len({one.engine for one in episodes}) > 1
+    yield rule("its entities", width, note=Span(plural(len(incident.entities), "entity", "entities"), Role.MUTED))
     for one in episodes[:MAX_EPISODES]:
-        yield line(Span(f" {one.entity}", Role.TITLE), f"  {_told(one)}")
+        at = f" at {one.engine}" if several else ""
+        yield line(Span(f" {one.entity}{at}", Role.TITLE), f"  {_course(one)}")
         yield line(Span(f"   {one.cause}", Role.MUTED))
     if episodes[MAX_EPISODES:]:
         yield line(Span(f" and {plural(len(episodes) - MAX_EPISODES, 'more episode')}", Role.MUTED))
 
 
-def _told(one: Episode) -> str:
+def _course(one: IncidentEpisode) -> str:
     how = "forced" if one.forced else "failed over"
-    after = one.failed_over_at - one.began_at
-    parts = [f"{how} {clock(one.failed_over_at)}" + (f" after {duration(after)}" if after >= 1 else "")]
-    if one.back_at is None:
+    failed_over = one.failed_over_at or one.began_at
+    after = failed_over - one.began_at
+    parts = [f"{how} {clock(failed_over)}" + (f" after {duration(after)}" if after >= 1 else "")]
+    if one.closed_at is None:
         parts.append("not back")
-    elif one.end:
-        parts.append(f"until {clock(one.back_at)}: {one.end}")
+    elif one.outcome == FAILED_BACK:
+        parts.append(f"back {clock(one.closed_at)} after {duration(one.closed_at - failed_over)}")
     else:
-        parts.append(f"back {clock(one.back_at)} after {duration(one.back_at - one.failed_over_at)}")
+        parts.append(f"until {clock(one.closed_at)}: {one.outcome}" + (f", {one.end_reason}" if one.end_reason else ""))
     parts.append(f"{plural(one.pings, 'ping')}, {one.pings_accepted:,} accepted")
     return " · ".join(parts)
 
 
+FAILED_BACK: Final = "failed back"
+"""The outcome of an episode whose entity went back to the primary by the rules."""
 WHEN: Final = 21
 LASTED: Final = 14
 PARKED: Final = 9
@@ -245,7 +265,10 @@ class IncidentReport(Lines):
         incident = history.selected if history is not None else None
         if history is None or incident is None:
             return []
-        shown = [Line(cut(one.spans, width)) for one in (*comparison(incident, view, width), *_report(history, width))]
+        shown = [
+            Line(cut(one.spans, width))
+            for one in (*comparison(history, incident, view, width), *_report(history, width))
+        ]
         if view.incident_open or len(shown) <= height:
             return shown
         rest = len(shown) - height + 1

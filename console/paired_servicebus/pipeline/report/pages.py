@@ -22,7 +22,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import plural, size
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report import sentences
-from paired_servicebus.pipeline.report.render.svg_plots import draw_twice
+from paired_servicebus.pipeline.report.plots import draw_twice
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock
 from paired_servicebus.pipeline.report.verdict import LEADS, TONES, count_rows, verdict_sentence
@@ -119,7 +119,7 @@ def wrapped(text: object, *, indent: str = "") -> Markup:
 
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("paired_servicebus.pipeline.report.render"),
+        loader=PackageLoader("paired_servicebus.pipeline.report"),
         extensions=["jinja2.ext.do"],
         autoescape=True,  # for a terminal, too: results of macros are markup, and all else is plain text
         finalize=plain,

@@ -1,4 +1,4 @@
-"""Runs the SQL of this room: by duckdb in this process, or by Spark. Both read the same text.
+"""Runs the SQL of judging and reports: by duckdb in this process, or by Spark. Both read the same text.
 
     engine.make("entities", "select distinct entity from receipts")
     engine.rows("entities")
@@ -22,6 +22,7 @@ WORDS: Final = (
     "create or replace macro collect_set(x) as list(distinct x) filter (x is not null)",
     "create or replace macro sort_array(items) as list_sort(items)",
     "create or replace macro size(items) as len(items)",
+    "create or replace macro slice(items, place, most) as list_slice(items, place, place + most - 1)",
     "create or replace macro try_element_at(items, place) as list_extract(items, place)",
     "create or replace macro array_join(items, mark) as array_to_string(items, mark)",
     "create or replace macro named_struct(a, w, b, x, c, y, d, z) as "
@@ -30,7 +31,7 @@ WORDS: Final = (
     "create or replace macro array_repeat(item, times) as list_resize([item], times, item)",
     "create or replace macro try_sum(x) as sum(x)",
 )
-"""Statements for a duckdb connection before it runs SQL of this room. A pattern of date_format is always the same."""
+"""Statements for a duckdb connection before it runs that SQL. A pattern of date_format is always the same."""
 
 
 class SqlEngine(Protocol):
