@@ -483,6 +483,15 @@ def test_what_was_refused_before_a_failover_is_no_loss_once_sends_are_parked() -
     assert orders.total == 20
 
 
+def test_refused_calls_of_the_present_outage_are_counted_apart() -> None:
+    orders = Refusals()
+    assert (orders.in_outage, orders.latest_at) == (0, None)
+    orders.add(4, "timeout", at=NOON, accepted=0)
+    orders.begin_outage()
+    orders.add(3, "timeout", at=NOON + 60, accepted=1)
+    assert (orders.in_outage, orders.latest_at, orders.total) == (3, NOON + 60, 7)
+
+
 def test_an_ended_pairing_has_few_words(approve: Approve) -> None:
     approve.part(closed_reason(PairingClosedError("…")), "rules")
     approve.part(closed_reason(PairedClientError("…")), "rules")

@@ -21,7 +21,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.message_view import MAX_BODY_BYTES, MAX_PAGE_BYTES, MAX_ROWS, MessageKind
 from paired_servicebus.core.model.pairing_events import BodyShown, QueueRead, Record, StateChanged
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.snapshot import EntityView, Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import DestinationView, EntityView, Snapshot, SyphonStatus
 from paired_servicebus.core.pump.pump_machine import SOON, PumpMachine
 from paired_servicebus.engine.commands.message_requests import HIDDEN
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -357,12 +357,14 @@ async def test_its_syphon_leaves_what_was_parked_for_a_forced_entity_and_says_so
     silent.force("orders", by="ana")
     put(world, [parked("orders", "m1")], path=queue_path(0))
     await until(lambda: silent.syphon_view().status is not SyphonStatus.RUNNING and silent.queue_views()[0].set_aside)
+    assert silent.syphon_view().destinations == (DestinationView(path="orders", set_aside=1, moved=0),)
     held = "leaves what is parked for orders: forced here; release it to have that moved"
     assert silent.syphon_view().text.endswith(held)
     silent.release("orders", by="ana")
     silent.pin("orders", by="ana")
     assert held not in silent.syphon_view().text
     await until(lambda: world.depth("orders") == 1)
+    await until(lambda: silent.syphon_view().destinations == (DestinationView(path="orders", set_aside=0, moved=1),))
 
 
 async def test_an_entity_that_nothing_is_sent_to_is_unknown_while_its_namespace_is_down(world: World) -> None:

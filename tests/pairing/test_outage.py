@@ -38,6 +38,7 @@ from paired_servicebus.core.model.pairing_events import (
     StateChanged,
 )
 from paired_servicebus.core.model.snapshot import EntityView, SyphonStatus
+from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from paired_servicebus.pairing.envelope_codec import park
 from paired_servicebus.pairing.management.management_port import AtomAdmin, Depth
@@ -584,6 +585,8 @@ async def test_both_namespaces_down_is_nowhere_with_an_alarm_and_over_again(worl
         assert found.refused_per_second > 0
         assert found.refused_since is not None
         assert found.first_failure_at == pytest.approx(found.since, abs=0.5)
+        assert (found.first_failure_kind, found.refused_in_outage) == (FailureKind.CONNECTION, 3)
+        assert found.refused_at is not None
         (alarm,) = [one for one in paired.alarms() if one.startswith("sends are refused: ")]
         assert "(no backlog queue took it) -> " in alarm
         assert raised.value.__notes__[0].startswith("paired namespaces: ")
@@ -594,6 +597,7 @@ async def test_both_namespaces_down_is_nowhere_with_an_alarm_and_over_again(worl
         await sender.send_messages(ServiceBusMessage(b"after"))
     after = view(paired)
     assert (after.route, after.refused, after.refused_since, after.first_failure_at) == ("primary", 3, None, None)
+    assert (after.first_failure_kind, after.refused_in_outage, after.refused_at) == ("", 0, found.refused_at)
 
 
 async def test_a_right_that_is_missing_is_counted_with_its_reason_though_nothing_fails_over(world: World) -> None:

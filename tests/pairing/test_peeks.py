@@ -77,6 +77,7 @@ async def test_the_oldest_is_the_head_of_its_queue(world: World) -> None:
     oldest = (await looked(paired)).oldest
     assert oldest.enqueued_at == pytest.approx(time.time() - 3600.0, abs=60)
     assert oldest.read_at == pytest.approx(time.time(), abs=60)
+    assert oldest.destination == "orders"
 
 
 async def test_the_engine_looks_by_itself_where_the_counts_say_there_is_something(

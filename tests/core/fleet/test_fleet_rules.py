@@ -14,7 +14,13 @@ from tests.core.fleet.fleet_world import START, FleetWorld, author, engine_order
 from tests.core.fleet.made_orders import made_order
 
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.board.board_reader import FLOODED_FROM, BoardReader, CountingPosts, NamespaceClock
+from paired_servicebus.core.fleet.board.board_reader import (
+    FLOODED_FROM,
+    BoardReader,
+    CountingPosts,
+    NamespaceClock,
+    bound_snapshot,
+)
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Goodbye,
@@ -41,7 +47,7 @@ from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity, Own
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetStatus, FleetView
-from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.model.snapshot import DestinationView, EntityView, SyphonStatus
 
 FAST = pace.WatchPace(look=5.0, report=15.0)
 
@@ -407,6 +413,34 @@ def test_an_engine_that_ended_is_shown_by_its_goodbye_alone() -> None:
     assert (ended.status, ended.reason, ended.host) == (FleetStatus.ENDED, "stopped", "host-b")
     (running,) = roster(posted(1, presence("b", "boot-2"), START), posted(4, goodbye)).engines(START + 20).engines
     assert (running.boot, running.status) == ("boot-2", FleetStatus.REPORTING)
+
+
+def test_a_report_carries_what_other_engines_show_of_an_entity_and_no_sentence() -> None:
+    """ "reports carry callers, routes, parked by destination, episodes": what one fold over all engines needs."""
+    shown = EntityView(
+        path="payments", state=State.FAILED_OVER, since=START - 30, why="", route="backlog/3", sends_per_second=2.0,
+        accepted=1, diverted=9, failed=3, last_ping_at=START - 4, last_ping_good=False, next_ping_at=START + 56,
+        pings=2, refused=5, refused_per_second=0.5, refused_since=START - 3, refused_in_outage=4, refused_at=START - 1,
+        first_failure_at=START - 31, first_failure_kind="timeout", carried=True, throttled=1, throttled_since=START - 2,
+    )  # fmt: skip
+    own = replace(shown, why="black hole", recent_pings=(None,), refusals=(("timeout", 5),), p99=1.0)
+    parked = (DestinationView(path="payments", set_aside=7, moved=2),)
+    whole = snapshot("a")
+    whole = replace(whole, entities=(own,), times="…", syphon=replace(whole.syphon, destinations=parked))
+    documents = OwnDocuments(Identity(author=author("a")), engine_orders("a"))
+    sent = documents.report(whole, None, 15.0)
+    (found,) = roster(posted(1, sent)).engines(START + 20).reports
+    assert (sent.snapshot.entities, found.entities, found.destinations) == ((shown,), (shown,), parked)
+    (named,) = sent.presence.not_well
+    assert (named.first_failure_at, named.first_failure_kind) == (START - 31, "timeout")
+
+
+def test_a_report_of_many_entities_keeps_those_that_are_not_well_and_those_with_sends() -> None:
+    many = snapshot("a", entities={f"e{number}": State.HEALTHY for number in range(3_000)})
+    bad = replace(many.entities[-1], state=State.FAILED_OVER, sends_per_second=0.0)
+    busy = replace(many.entities[-2], sends_per_second=9.0)
+    found = bound_snapshot(replace(many, entities=(*many.entities[:-2], busy, bad))).entities
+    assert (len(found), found[0].path, found[1].path) == (1000, "e2999", "e2998")
 
 
 def test_hostile_documents_are_bounded() -> None:

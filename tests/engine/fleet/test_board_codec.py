@@ -226,6 +226,21 @@ def test_a_document_that_is_too_large_is_refused_and_a_presence_shortened(approv
     assert len(write_body(found)[0]) <= MAX_BYTES
 
 
+def test_a_report_that_is_too_large_has_fewer_entities() -> None:
+    document = report(1000)
+    draw = random.Random(2)
+    wide = tuple(
+        replace(one, path="".join(chr(draw.randrange(0x4E00, 0x9000)) for _ in range(260)))
+        for one in document.snapshot.entities
+    )
+    large = replace(document, snapshot=replace(document.snapshot, entities=wide))
+    data = write_post(large, ttl=120.0, posted_by=POSTED_BY)
+    found = read(data, Board.REPORTS).document
+    assert isinstance(found, Report)
+    assert found.snapshot.entities == wide[: len(found.snapshot.entities)]
+    assert 100 < len(found.snapshot.entities) < 1000
+
+
 @pytest.mark.parametrize("entities", [30, 1000])
 def test_a_report_fits_and_is_read_as_it_was_written(entities: int) -> None:
     document = report(entities)

@@ -128,12 +128,16 @@ class Refusals:
     def __init__(self) -> None:
         self.total = 0
         """Messages, since the engine started."""
+        self.latest_at: float | None = None
+        """Time of the latest refused call; None: there was none."""
         self.reasons: Counter[str] = Counter()
         """Messages by reason; at most MAX_REASONS, the rest under OTHER_REASONS."""
         self.episode: RefusalEpisode | None = None
         """The latest episode until `over` has returned it."""
         self._recent: deque[tuple[int, int]] = deque()
         """Pairs of second and messages, for the latest seconds with refused calls."""
+        self._before = 0
+        """The total when the entity last left a well state."""
         self._turned = 0.0
         """Time of the entity's last change of state; the rate ignores earlier refusals."""
         self._since = 0.0
@@ -148,6 +152,7 @@ class Refusals:
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
             reason = OTHER_REASONS
         self.total += messages
+        self.latest_at = at
         self.reasons[reason] += messages
         self._count(messages, at)
         if accepted != self._accepted:
@@ -165,6 +170,15 @@ class Refusals:
         accepted: as for `add`, now.
         """
         return self._since if self._accepted is not None and self._accepted == accepted else None
+
+    @property
+    def in_outage(self) -> int:
+        """Return the messages since the entity last left a well state."""
+        return self.total - self._before
+
+    def begin_outage(self) -> None:
+        """Note that the entity leaves a well state."""
+        self._before = self.total
 
     def turn(self, at: float) -> None:
         """Restart the rate after a change of state, since sends now take another route."""

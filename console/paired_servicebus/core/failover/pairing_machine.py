@@ -155,7 +155,7 @@ class PairingMachine:
     def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
         entity = replace(entity, primary_good=True)
         if entity.state is State.PINNED:  # keeps its state, without the failure
-            entity = replace(entity, first_failure="", first_failure_at=None)
+            entity = replace(entity, first_failure="", first_failure_at=None, first_failure_kind=None)
         return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
 
     def _send_failed(self, event: e.SendFailed) -> list[Effect]:
@@ -195,7 +195,9 @@ class PairingMachine:
     def _primary_failed(self, event: e.SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
         if entity.first_failure_at is None:
-            entity = replace(entity, first_failure=event.reason, first_failure_at=event.at)
+            entity = replace(
+                entity, first_failure=event.reason, first_failure_at=event.at, first_failure_kind=event.failure
+            )
         entity = replace(
             entity,
             primary_good=False,

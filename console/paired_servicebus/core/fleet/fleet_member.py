@@ -32,6 +32,7 @@ from paired_servicebus.core.fleet.board.board_reader import (
     BoardTroubles,
     LookResult,
     NamespaceClock,
+    bound_snapshot,
     bound_text,
 )
 from paired_servicebus.core.fleet.fleet_documents import (
@@ -58,7 +59,6 @@ from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
 from paired_servicebus.core.model.entity_state import WELL
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEntityState, FleetView, Takes
-from paired_servicebus.core.model.gateway_view import without_clients
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 
 # The documents that an engine posts about itself, and the changes that make it post them.
@@ -135,7 +135,14 @@ class OwnDocuments:
             paused_queues=snapshot.syphon.paused_queues,
             states=tuple((state, states[state]) for state in WORST_FIRST if states[state]),
             not_well=tuple(
-                FleetEntityState(path=one.path, state=one.state, since=one.since) for one in not_well[:MAX_NOT_WELL]
+                FleetEntityState(
+                    path=one.path,
+                    state=one.state,
+                    since=one.since,
+                    first_failure_at=one.first_failure_at,
+                    first_failure_kind=one.first_failure_kind,
+                )
+                for one in not_well[:MAX_NOT_WELL]
             ),
             takes=self.takes(snapshot),
             signers=self._identity.signers,
@@ -147,10 +154,9 @@ class OwnDocuments:
         )
 
     def report(self, snapshot: Snapshot, clock_offset: float | None, pace: float) -> Report:
-        """Return a report of now, without the fleet, which every reader knows, and the gateway's clients."""
-        gateway = without_clients(snapshot.gateway) if snapshot.gateway is not None else None
-        bare = replace(snapshot, fleet=None, gateway=gateway)
-        return Report(id=self.next_id(), presence=self.presence(bare, clock_offset), pace=pace, snapshot=bare)
+        """Return a report of now."""
+        presence = self.presence(snapshot, clock_offset)
+        return Report(id=self.next_id(), presence=presence, pace=pace, snapshot=bound_snapshot(snapshot))
 
     def goodbye(self, reason: str) -> Goodbye:
         """Return a goodbye."""

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.model.verdict import FailureKind
 
 
 class State(StrEnum):
@@ -135,6 +136,7 @@ class Entity:
     """The failure that made it suspect; empty without evidence against the primary."""
     first_failure_at: float | None = None
     """Time of `first_failure`; None while that is empty."""
+    first_failure_kind: FailureKind | None = None
     last_failure: str = ""
     last_failure_at: float | None = None
     left_primary_at: float | None = None
@@ -220,6 +222,7 @@ def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> E
         fails_over_at=None,
         first_failure="" if is_well else entity.first_failure,
         first_failure_at=None if is_well else entity.first_failure_at,
+        first_failure_kind=None if is_well else entity.first_failure_kind,
         by=entity.by if state in (State.FORCED, State.PINNED) else "",
         by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
         failures_while_pinned=0,

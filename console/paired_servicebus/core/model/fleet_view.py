@@ -40,11 +40,16 @@ class Takes(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEntityState:
-    """One entity's state in one engine, since a time in seconds since the epoch."""
+    """One entity's state in one engine, since a time in seconds since the epoch.
+
+    The failure that began the episode is as in `EntityView`.
+    """
 
     path: str
     state: State
     since: float
+    first_failure_at: float | None = None
+    first_failure_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,10 @@ class FleetFigures:
     """Parked messages as this engine knows them; None: unknown. The same messages count in every engine."""
     gateway_clients: int | None = None
     """Clients of its gateway, whose sends it steers; None: it has none."""
+    dead_lettered: int | None = None
+    """Dead letters in its backlog queues, by its latest counts; None: it has counted none."""
+    out_of_rotation: tuple[int, ...] = ()
+    """Indices of backlog queues that accept none of its sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from paired_servicebus.core.model.policy import Policy
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
 """The two namespaces of a pairing, in a trouble."""
+MAX_DESTINATIONS: Final = 200
+"""Destinations in the view of a syphon."""
 NOWHERE: Final = "nowhere"
 """The route of an entity that diverts while no backlog queue is in the rotation."""
 
@@ -86,6 +88,12 @@ class EntityView:
     """The most frequent reasons for refused calls, with their messages."""
     first_failure_at: float | None = None
     """Time of the failure that began the present episode; None: there is none."""
+    first_failure_kind: str = ""
+    """What failed then, a value of `FailureKind`; empty: there is no episode."""
+    refused_in_outage: int = 0
+    """Messages of refused calls since the entity last left a well state; 0 in a well state."""
+    refused_at: float | None = None
+    """Time of the latest refused call; None: there was none."""
     carried: bool = False
     """Whether this engine's process has a sender for the entity; without one an order diverts no sender."""
     gateway_senders: int = 0
@@ -122,6 +130,8 @@ class OldestView:
     """None: not read yet, or nothing is parked."""
     enqueued_at: float | None = None
     """Enqueued time of that message. None: there is no message, or no time."""
+    destination: str = ""
+    """The entity that it is for; empty: unknown."""
     trouble: str = ""
     """Why the latest peek failed; empty: it succeeded."""
 
@@ -187,6 +197,17 @@ BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationView:
+    """What an engine's syphon did with the messages for one entity."""
+
+    path: str
+    set_aside: int
+    """Messages that it holds back in the backlog queues now."""
+    moved: int
+    """Messages that it moved there, since the engine started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonView:
     """The syphon of one engine."""
 
@@ -202,6 +223,8 @@ class SyphonView:
     paused_queues: tuple[int, ...] = ()
     """Backlog queues that an operator paused singly."""
     paused_destinations: tuple[str, ...] = ()
+    destinations: tuple[DestinationView, ...] = ()
+    """Those with the most messages held back, then moved; at most MAX_DESTINATIONS."""
 
     @property
     def paused_parts(self) -> str:

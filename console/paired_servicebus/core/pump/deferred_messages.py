@@ -105,6 +105,10 @@ class DeferredByDestination:
         """Return the number of deferred messages."""
         return sum(aside.count for aside in self.by_key.values())
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of deferred messages by destination."""
+        return {aside.path: aside.count for aside in self.by_key.values() if aside.count}
+
     def paths(self) -> list[str]:
         """Return their destinations."""
         return [aside.path for aside in self.by_key.values()]

@@ -357,6 +357,7 @@ class PumpMachine(Generic[M]):
         while len(moved) > MAX_REMEMBERED:
             moved.popitem(last=False)
         progress.moved += len(messages)
+        progress.moved_to.update(message.path for message in messages)
         progress.last_moved_at = at
         return (Publish(receipts), Complete(messages))
 

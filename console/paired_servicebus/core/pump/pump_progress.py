@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from paired_servicebus.core.model.snapshot import MAX_DESTINATIONS, DestinationView
 
 NOT_STARTED: Final = "not started"
 """A pump's text until it is attached, or has failed to attach."""
@@ -19,6 +21,8 @@ class PumpProgress:
     """One pump's work since its start."""
 
     moved: int = 0
+    moved_to: Counter[str] = field(default_factory=Counter)
+    """Moved messages by destination."""
     dead_lettered: int = 0
     dead_reasons: Counter[str] = field(default_factory=Counter)
     """Reasons of dead letters, at most MAX_REASONS of them; the rest count under OTHER_REASONS."""
@@ -28,6 +32,8 @@ class PumpProgress:
     text: str = NOT_STARTED
     failing_since: float | None = None
     set_aside: int = 0
+    set_aside_for: Mapping[str, int] = field(default_factory=dict)
+    """Messages held back, by destination."""
     unconfirmed: Callable[[], int] = lambda: 0
     """Return the number of moved or dead-lettered messages that the queue has not confirmed."""
     note: str = ""
@@ -46,6 +52,19 @@ class PumpProgress:
         self.dead_lettered += 1
         known = reason in self.dead_reasons or len(self.dead_reasons) < MAX_REASONS
         self.dead_reasons[reason if known else OTHER_REASONS] += 1
+
+
+def most_parked(pumps: Iterable[PumpProgress]) -> tuple[DestinationView, ...]:
+    """Return the destinations of an engine's pumps with the most messages held back, then moved."""
+    held, moved, paths = Counter[str](), Counter[str](), dict[str, str]()
+    for pump in pumps:
+        for counts, total in ((pump.set_aside_for, held), (pump.moved_to, moved)):
+            for path, count in counts.items():
+                key = path.casefold()
+                paths.setdefault(key, path)
+                total[key] += count
+    ranked = sorted(paths, key=lambda key: (-held[key], -moved[key], key))[:MAX_DESTINATIONS]
+    return tuple(DestinationView(path=paths[key], set_aside=held[key], moved=moved[key]) for key in ranked)
 
 
 def format_deferred(count: int, paths: Collection[str]) -> str:

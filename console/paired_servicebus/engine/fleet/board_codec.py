@@ -90,7 +90,7 @@ def max_bytes(kind: DocumentKind) -> int:
 def write_post(document: Document, *, ttl: float, posted_by: PostedBy) -> bytes:
     """Return the encoded message of a document.
 
-    A presence with too many long entity names has fewer of them, then fewer orders.
+    A presence with too many long entity names has fewer of them, then fewer orders; a report has fewer entities.
 
     Raises:
         FleetBoardError: the document is too large, or has a value that JSON has not.
@@ -130,20 +130,30 @@ def _content(document: Document) -> Any:
     match document:
         case Order():
             return _OrderOnBoard(id=document.id, signed=document.signed.decode(), signature=document.signature)
-        case Report() if document.snapshot.fleet is not None:  # each engine's view has all others: reports would nest
-            return replace(document, snapshot=replace(document.snapshot, fleet=None))
     return document
 
 
 def _fitting_body(document: Document, kind: DocumentKind) -> tuple[bytes, bool]:
     body, is_deflated = write_body(document)
     most = max_bytes(kind)
-    while len(body) > most and isinstance(document, Presence) and (document.not_well or document.carried):
-        half, carried = document.not_well[: len(document.not_well) // 2], document.carried
-        document = replace(document, not_well=half, carried=carried if document.not_well else carried[:-1])
+    while len(body) > most and (shorter := _shorten(document)) is not None:
+        document = shorter
         body, is_deflated = write_body(document)
     _check_size(kind, len(body), most)
     return body, is_deflated
+
+
+def _shorten(document: Document) -> Document | None:
+    """Return the document with less; None: it has nothing to spare."""
+    match document:
+        case Presence(not_well=entities) if entities:
+            return replace(document, not_well=entities[: len(entities) // 2])
+        case Presence(carried=carried) if carried:
+            return replace(document, carried=carried[:-1])
+        case Report(snapshot=snapshot) if snapshot.entities:
+            half = snapshot.entities[: len(snapshot.entities) // 2]
+            return replace(document, snapshot=replace(snapshot, entities=half))
+    return None
 
 
 class _OrderOnBoard(msgspec.Struct, frozen=True, kw_only=True):

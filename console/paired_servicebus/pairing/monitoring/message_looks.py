@@ -284,15 +284,15 @@ class MessageLooks:
                     return content_of(data, read_at=self._steering.clock())
         raise IllegalEventError(f"message {number} is not in the queue any more: it was moved, or it expired")
 
-    async def oldest(self, path: str) -> float | None:
-        """Return when the first message of a queue arrived, whatever its state; None: there is none, or unknown.
+    async def oldest(self, path: str) -> MessageRow | None:
+        """Return the first message of a queue, whatever its state; None: there is none.
 
         Raises:
             MessagesUnknownError: as `page`.
         """
         async with self._look(path) as wire:
             peeked = await self._peek(wire, path, MessageKind.ACTIVE, 1, 1)
-        return row_of(peeked[0]).enqueued_at if peeked else None
+        return row_of(peeked[0]) if peeked else None
 
     async def close(self) -> None:
         """Close the connection, within seconds."""
@@ -469,11 +469,14 @@ class Peeks:
             self.oldest[index] = OldestView()
         elif self._is_due(index, MessageKind.ACTIVE, None):
             try:
-                at = await self._messages.oldest(self._queues[index])
+                row = await self._messages.oldest(self._queues[index])
             except (MessagesUnknownError, WireUnavailableError) as error:
                 self.oldest[index] = replace(self.oldest[index], trouble=str(error))
             else:
-                self.oldest[index] = OldestView(read_at=self._steering.clock(), enqueued_at=at)
+                enqueued_at, destination = (None, "") if row is None else (row.enqueued_at, row.destination)
+                self.oldest[index] = OldestView(
+                    read_at=self._steering.clock(), enqueued_at=enqueued_at, destination=destination
+                )
 
 
 def most_frequent(reasons: list[str]) -> tuple[tuple[str, int], ...]:

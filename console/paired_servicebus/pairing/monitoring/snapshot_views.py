@@ -26,7 +26,7 @@ from paired_servicebus.core.backlog.syphon_status_rules import (
 )
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
-from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.entity_state import WELL, Entity, State
 from paired_servicebus.core.model.pairing_events import SyphonPaused
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
@@ -331,6 +331,9 @@ def _entity(
         refused_since=tally.refusals.since(tally.accepted),
         refusals=tuple(tally.refusals.reasons.most_common()),
         first_failure_at=entity.first_failure_at,
+        first_failure_kind=entity.first_failure_kind or "",
+        refused_in_outage=0 if entity.state in WELL else tally.refusals.in_outage,
+        refused_at=tally.refusals.latest_at,
         carried=carried,
         p99=None if p99 is None else round(p99, 4),
         is_slow=is_slow,

@@ -43,7 +43,7 @@ from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntit
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.entity_state import DIVERTING, WELL, State
 from paired_servicebus.core.model.pairing_events import Event, QueuePulled, QueueRestored, StateChanged, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judge, Judgement
@@ -494,6 +494,8 @@ class PairingRuntime:
         """Update links for a state change, before waiting tasks wake."""
         if not isinstance(event, e.StateChanged):
             return
+        if event.was in WELL and event.now not in WELL:
+            self.tally(event.entity).refusals.begin_outage()
         diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
         if diverts is not diverted:
             self.tally(event.entity).refusals.turn(event.at)

@@ -181,7 +181,7 @@ class Pump(ABC, Generic[M]):
     def _show_progress(self, *troubles: str) -> None:
         """Update the text of the progress. troubles: what does not work beside."""
         deferred = self.machine.deferred
-        self.progress.set_aside = deferred.count()
+        self.progress.set_aside, self.progress.set_aside_for = deferred.count(), deferred.counts()
         text = format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
         self.progress.text = "; ".join(part for part in (text, *troubles) if part)
 

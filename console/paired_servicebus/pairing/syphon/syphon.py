@@ -38,7 +38,7 @@ from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
-from paired_servicebus.core.pump.pump_progress import NOT_STARTED, PumpProgress
+from paired_servicebus.core.pump.pump_progress import NOT_STARTED, PumpProgress, most_parked
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.endpoint import SERVER_BUSY
@@ -678,4 +678,5 @@ class Syphon:
             dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps.values()),
             paused_queues=tuple(sorted(self._steering.machine.pauses.queues)),
             paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
+            destinations=most_parked(pump.progress for pump in self.pumps.values()),
         )

@@ -11,8 +11,11 @@ messages that this reader never saw may lie there, so cleaning trusts nothing ne
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf, isfinite
+from sys import intern
 from typing import Final, Literal, assert_never
 
 from paired_servicebus.core.fleet.fleet_documents import (
@@ -39,9 +42,18 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
 from paired_servicebus.core.fleet.pace import CHECK_EVERY
-from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetFigures
-from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.model.gateway_view import without_clients
+from paired_servicebus.core.model.snapshot import (
+    MAX_DESTINATIONS,
+    DeadLettersView,
+    DestinationView,
+    EntityView,
+    QueueView,
+    Snapshot,
+    UnusedView,
+)
 from paired_servicebus.core.text.untrusted_text import one_line
 
 # Documents of unsigned boards, bounded: foreign text made harmless, lengths and numbers limited.
@@ -57,9 +69,6 @@ MAX_ENTITIES: Final = 1000
 """Entities kept of one report."""
 MAX_COUNT: Final = 10**15
 MAX_REASON: Final = 160
-
-EntityRow = tuple[str, State, float, float, float]
-"""Path, state, since, sends and refused messages a second."""
 
 
 def bound_author(author: Author) -> Author:
@@ -91,7 +100,13 @@ def bound_presence(presence: Presence) -> Presence:
         paused_queues=tuple(bound_count(index) for index in presence.paused_queues[:MAX_QUEUES]),
         states=tuple((state, bound_count(count)) for state, count in presence.states[: len(State)]),
         not_well=tuple(
-            FleetEntityState(path=bound_text(one.path, MAX_PATH), state=one.state, since=bound_number(one.since))
+            FleetEntityState(
+                path=bound_text(one.path, MAX_PATH),
+                state=one.state,
+                since=bound_number(one.since),
+                first_failure_at=_bound_time(one.first_failure_at),
+                first_failure_kind=bound_text(one.first_failure_kind),
+            )
             for one in presence.not_well[:MAX_NOT_WELL]
         ),
         signers=bound_text(presence.signers),
@@ -107,15 +122,92 @@ def bound_presence(presence: Presence) -> Presence:
     )
 
 
-def bound_entities(report: Report) -> tuple[EntityRow, ...]:
-    """Return the rows of a report's entities, at most MAX_ENTITIES."""
-    return tuple(_row(entity) for entity in report.snapshot.entities[:MAX_ENTITIES])
+def bound_entities(entities: Iterable[EntityView]) -> tuple[EntityView, ...]:
+    """Return what a report carries of its entities, at most MAX_ENTITIES: no sentences, no history."""
+    return tuple(_bound_entity(entity) for entity in islice(entities, MAX_ENTITIES))
 
 
-def _row(entity: EntityView) -> EntityRow:
-    path = bound_text(entity.path, MAX_PATH)
-    rates = bound_number(entity.sends_per_second), bound_number(entity.refused_per_second)
-    return path, entity.state, bound_number(entity.since), *rates
+def _bound_entity(entity: EntityView) -> EntityView:
+    """Return the view with harmless texts and limited numbers, and without what no other engine shows.
+
+    Engines of a pairing send to the same entities, so they share the strings.
+    """
+    return EntityView(
+        path=intern(bound_text(entity.path, MAX_PATH)),
+        state=entity.state,
+        since=bound_number(entity.since),
+        why="",
+        route=intern(bound_text(entity.route)),
+        sends_per_second=bound_number(entity.sends_per_second),
+        accepted=bound_count(entity.accepted),
+        diverted=bound_count(entity.diverted),
+        failed=bound_count(entity.failed),
+        last_ping_at=_bound_time(entity.last_ping_at),
+        last_ping_good=entity.last_ping_good,
+        missing_since=_bound_time(entity.missing_since),
+        next_ping_at=_bound_time(entity.next_ping_at),
+        pings=bound_count(entity.pings),
+        pings_in_a_row=bound_count(entity.pings_in_a_row),
+        failovers=bound_count(entity.failovers),
+        fails_over_at=_bound_time(entity.fails_over_at),
+        refused=bound_count(entity.refused),
+        refused_per_second=bound_number(entity.refused_per_second),
+        refused_since=_bound_time(entity.refused_since),
+        refused_in_outage=bound_count(entity.refused_in_outage),
+        refused_at=_bound_time(entity.refused_at),
+        first_failure_at=_bound_time(entity.first_failure_at),
+        first_failure_kind=intern(bound_text(entity.first_failure_kind)),
+        carried=entity.carried,
+        gateway_senders=bound_count(entity.gateway_senders),
+        is_slow=entity.is_slow,
+        throttled=bound_count(entity.throttled),
+        throttled_since=_bound_time(entity.throttled_since),
+    )
+
+
+def bound_destinations(destinations: Iterable[DestinationView]) -> tuple[DestinationView, ...]:
+    """Return the destinations of a syphon with harmless texts and limited numbers, at most MAX_DESTINATIONS."""
+    return tuple(
+        DestinationView(
+            path=bound_text(one.path, MAX_PATH), set_aside=bound_count(one.set_aside), moved=bound_count(one.moved)
+        )
+        for one in islice(destinations, MAX_DESTINATIONS)
+    )
+
+
+def bound_snapshot(snapshot: Snapshot) -> Snapshot:
+    """Return what a report carries of a snapshot: its entities, queues and counts, without what only itself shows.
+
+    With more than MAX_ENTITIES entities those that are not well and those with sends are kept.
+    """
+    entities = snapshot.entities
+    if len(entities) > MAX_ENTITIES:
+        entities = tuple(sorted(entities, key=lambda one: (one.state in WELL, -one.sends_per_second)))
+    return replace(
+        snapshot,
+        entities=bound_entities(entities),
+        queues=tuple(_bound_queue(queue) for queue in snapshot.queues[:MAX_QUEUES]),
+        syphon=replace(snapshot.syphon, history=(), text=bound_text(snapshot.syphon.text, MAX_REASON)),
+        fleet=None,
+        gateway=None if snapshot.gateway is None else without_clients(snapshot.gateway),
+        unused=UnusedView(),
+        troubles=(),
+        readiness=None,
+        policy=None,
+        drain=None,
+        times="",
+    )
+
+
+def _bound_queue(queue: QueueView) -> QueueView:
+    return replace(
+        queue,
+        pulled_reason=bound_text(queue.pulled_reason, MAX_REASON),
+        pump_text="",
+        differences=(),
+        dead_reasons=(),
+        dead_letters=DeadLettersView(),
+    )
 
 
 def sum_figures(snapshot: Snapshot, at: float) -> FleetFigures:
@@ -131,7 +223,14 @@ def sum_figures(snapshot: Snapshot, at: float) -> FleetFigures:
         moved=bound_count(snapshot.syphon.moved),
         parked=None if parked is None else bound_count(parked.messages),
         gateway_clients=None if snapshot.gateway is None else bound_count(snapshot.gateway.count),
+        dead_lettered=_sum_dead_letters(snapshot),
+        out_of_rotation=tuple(bound_count(one.index) for one in snapshot.queues[:MAX_QUEUES] if not one.in_rotation),
     )
+
+
+def _sum_dead_letters(snapshot: Snapshot) -> int | None:
+    known = [one.dead_lettered for one in snapshot.queues[:MAX_QUEUES] if one.dead_lettered is not None]
+    return sum(bound_count(one) for one in known) if known else None
 
 
 def bound_text(text: str, most: int = MAX_NAME) -> str:
@@ -142,6 +241,10 @@ def bound_text(text: str, most: int = MAX_NAME) -> str:
 def bound_number(value: float) -> float:
     """Return a finite number from 0 on."""
     return min(max(float(value), 0.0), float(MAX_COUNT)) if abs(value) < MAX_COUNT else 0.0
+
+
+def _bound_time(value: float | None) -> float | None:
+    return None if value is None else bound_number(value)
 
 
 def bound_count(value: int) -> int:

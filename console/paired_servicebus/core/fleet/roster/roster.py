@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -16,8 +16,8 @@ from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.fleet.board.board_reader import (
     MAX_REASON,
     OFF_BY,
-    EntityRow,
     bound_author,
+    bound_destinations,
     bound_entities,
     bound_number,
     bound_presence,
@@ -48,7 +48,15 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
-from paired_servicebus.core.model.snapshot import BUSY_STATUSES, MOVING_STATUSES, ParkedView, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import (
+    BUSY_STATUSES,
+    MOVING_STATUSES,
+    DestinationView,
+    EntityView,
+    ParkedView,
+    SyphonStatus,
+    SyphonView,
+)
 
 # The entities of a fleet, merged over its engines without case.
 
@@ -94,38 +102,54 @@ class _Merged:
         return worst, -count, self.path.casefold()
 
 
-def merge_entities(engines: Iterable[tuple[FleetEngine, tuple[EntityRow, ...]]]) -> tuple[FleetEntity, ...]:
+def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
     """Return the entities of the engines, the worst first, at most MAX_SHOWN.
 
     An engine without a report names only its entities that are not healthy; its other entities are not counted.
     """
     merged: dict[str, _Merged] = {}
-    for engine, rows in engines:
-        _merge(merged, engine, rows or _of_presence(engine))
+    for one in engines:
+        _merge(merged, one.engine, one.entities or _of_presence(one.engine))
     ranked = sorted(merged.values(), key=lambda one: one.rank)
     return tuple(one.view() for one in ranked[:MAX_SHOWN])
 
 
-def _merge(merged: dict[str, _Merged], engine: FleetEngine, rows: tuple[EntityRow, ...]) -> None:
+def _merge(merged: dict[str, _Merged], engine: FleetEngine, entities: tuple[EntityView, ...]) -> None:
     reports = engine.status is FleetStatus.REPORTING
-    for path, state, since, sends, refused in rows:
-        key = path.casefold()
+    for entity in entities:
+        key = entity.path.casefold()
         one = merged.get(key)
         if one is None:
             if len(merged) >= MAX_MERGED:
                 continue
-            one = merged[key] = _Merged(path)
+            one = merged[key] = _Merged(entity.path)
         if not reports:
             one.silent += 1
             continue
-        one.add(engine.engine, state, since)
+        one.add(engine.engine, entity.state, entity.since)
         if engine.figures is not None:
-            one.sends = (one.sends or 0.0) + sends
-            one.refused = (one.refused or 0.0) + refused
+            one.sends = (one.sends or 0.0) + entity.sends_per_second
+            one.refused = (one.refused or 0.0) + entity.refused_per_second
 
 
-def _of_presence(engine: FleetEngine) -> tuple[EntityRow, ...]:
-    return tuple((one.path, one.state, one.since, 0.0, 0.0) for one in engine.not_well)
+def _of_presence(engine: FleetEngine) -> tuple[EntityView, ...]:
+    """Return what a presence says of its entities: their states alone, no counts."""
+    return tuple(
+        EntityView(
+            path=one.path,
+            state=one.state,
+            since=one.since,
+            why="",
+            route="",
+            first_failure_at=one.first_failure_at,
+            first_failure_kind=one.first_failure_kind,
+            sends_per_second=0.0,
+            accepted=0,
+            diverted=0,
+            failed=0,
+        )
+        for one in engine.not_well
+    )
 
 
 # One boot of one engine, by its latest documents.
@@ -148,7 +172,10 @@ class EngineRecord:
         self.first_at = float("inf")
         self.heard: Stamp = _NEVER
         self.presence: Presence | None = None
-        self.rows: tuple[EntityRow, ...] = ()
+        self.entities: tuple[EntityView, ...] = ()
+        """Those of the latest report."""
+        self.destinations: tuple[DestinationView, ...] = ()
+        """Those of its syphon, by the latest report."""
         self.figures: FleetFigures | None = None
         self.report_pace: float | None = None
         self._presence: Stamp = _NEVER
@@ -180,7 +207,8 @@ class EngineRecord:
         if stamp > self._presence:
             self._presence, self.presence = stamp, bound_presence(report.presence)
         if stamp > self._report:
-            self._report, self.rows = stamp, bound_entities(report)
+            self._report, self.entities = stamp, bound_entities(report.snapshot.entities)
+            self.destinations = bound_destinations(report.snapshot.syphon.destinations)
             self.figures = sum_figures(report.snapshot, stamp[0])
             self.report_pace = min(max(bound_number(report.pace), REPORT_LEAST), LOOK_MOST)
 
@@ -199,13 +227,18 @@ class EngineRecord:
         return () if self.presence is None else self.presence.rows
 
     @property
-    def current_rows(self) -> tuple[EntityRow, ...]:
+    def current_entities(self) -> tuple[EntityView, ...]:
         """Return the entities of the latest report, corrected by a newer presence."""
-        if self.presence is None or self._report >= self._presence or not self.rows:
-            return self.rows
+        if self.presence is None or self._report >= self._presence or not self.entities:
+            return self.entities
         named = {one.path.casefold(): one for one in self.presence.not_well}
         is_all = len(named) < MAX_NOT_WELL
-        return tuple(_corrected(row, named, is_all) for row in self.rows)
+        return tuple(_correct(entity, named, is_all) for entity in self.entities)
+
+    @property
+    def size(self) -> int:
+        """Return the number of rows that its report keeps."""
+        return len(self.entities) + len(self.destinations)
 
     def status(self, now: float, *, watched_since: float | None, pace: float) -> FleetStatus:
         """Return whether it reports, at the time of the latest reading.
@@ -286,12 +319,17 @@ class EngineRecord:
         )
 
 
-def _corrected(row: EntityRow, named: dict[str, FleetEntityState], is_all: bool) -> EntityRow:
-    path, state, since, *rates = row
-    one = named.get(path.casefold())
+def _correct(entity: EntityView, named: dict[str, FleetEntityState], is_all: bool) -> EntityView:
+    one = named.get(entity.path.casefold())
     if one is not None:
-        return path, one.state, one.since, rates[0], rates[1]
-    return (path, State.HEALTHY, since, rates[0], rates[1]) if is_all and state not in WELL else row
+        return replace(
+            entity,
+            state=one.state,
+            since=one.since,
+            first_failure_at=one.first_failure_at,
+            first_failure_kind=one.first_failure_kind,
+        )
+    return replace(entity, state=State.HEALTHY) if is_all and entity.state not in WELL else entity
 
 
 # Facts of the fleet for this engine's other rules: clean-up, the syphon's alarm, queue indices, readiness.
@@ -375,7 +413,6 @@ class Roster:
         self._flooded_until = -inf
         self._records: dict[Key, EngineRecord] = {}
         self._rows = 0
-        self._paths: dict[str, str] = {}
         self.skipped = 0
         """Documents of other pairings, or above the limits."""
 
@@ -396,11 +433,11 @@ class Roster:
                 self.skipped += 1
                 return False
             record = self._records[key] = EngineRecord()
-        self._rows -= len(record.rows)
+        self._rows -= record.size
         record.read(post)
-        if record.rows:
-            record.rows = self._shared(record.rows) if self._rows + len(record.rows) <= MAX_ROWS else ()
-        self._rows += len(record.rows)
+        if self._rows + record.size > MAX_ROWS:
+            record.entities, record.destinations = (), ()
+        self._rows += record.size
         return True
 
     def _make_room(self, key: Key, at: float) -> bool:
@@ -411,23 +448,17 @@ class Roster:
         others = [each for each in self._records if each[0] not in self._expected]
         if others:
             gone = self._records.pop(max(others, key=lambda each: self._records[each].first_at))
-            self._rows -= len(gone.rows)
+            self._rows -= gone.size
         return bool(others)
 
     def is_flooded(self, now: float) -> bool:
         """Return whether more engines are claimed than can be. now: the namespace's time."""
         return now < self._flooded_until
 
-    def _shared(self, rows: tuple[EntityRow, ...]) -> tuple[EntityRow, ...]:
-        """Return the rows with one string for each path, since engines of a pairing send to the same entities."""
-        if len(self._paths) > MAX_ROWS:
-            self._paths.clear()
-        return tuple((self._paths.setdefault(row[0], row[0]), *row[1:]) for row in rows)
-
     def forget_gone(self, now: float) -> None:
         """Forget engines that were not heard for PRESENCE_SECONDS."""
         for key in [key for key, one in self._records.items() if one.heard[0] + PRESENCE_SECONDS <= now]:
-            self._rows -= len(self._records.pop(key).rows)
+            self._rows -= self._records.pop(key).size
 
     def engines(self, now: float, *, watched_since: float | None = None, pace: float = 15.0) -> RosterView:
         """Return the engines at a time by the namespace's clock; EngineRecord.status has the arguments."""
@@ -445,7 +476,7 @@ class Roster:
                 others = max(rival - 1, 0) if status is FleetStatus.REPORTING else 0
                 view = record.view(status, others)
                 if view is not None:
-                    shown.append((view, record.current_rows, record.answers))
+                    shown.append(_report_of(record, view))
         return RosterView(shown)
 
 
@@ -459,13 +490,31 @@ def _without_replaced(records: list[EngineRecord]) -> list[EngineRecord]:
     return [one for one in begun if one.first_at == newest or (one.heard[0] >= newest and not one.has_ended)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    """One engine with its latest report, for the merging over all engines."""
+
+    engine: FleetEngine
+    entities: tuple[EntityView, ...]
+    """Its entities, corrected by a newer presence; empty: it has not reported."""
+    destinations: tuple[DestinationView, ...]
+    """The entities whose messages its syphon moved or holds back."""
+    answers: tuple[OrderRow, ...]
+
+
+def _report_of(record: EngineRecord, view: FleetEngine) -> EngineReport:
+    return EngineReport(
+        engine=view, entities=record.current_entities, destinations=record.destinations, answers=record.answers
+    )
+
+
 class RosterView:
     """The engines at one time."""
 
-    def __init__(self, shown: list[tuple[FleetEngine, tuple[EntityRow, ...], tuple[OrderRow, ...]]]) -> None:
-        self.engines: tuple[FleetEngine, ...] = _bounded(engine for engine, _, _ in shown)
-        self.answers = {(engine.engine.casefold(), engine.boot): rows for engine, _, rows in shown}
-        self._shown = shown
+    def __init__(self, reports: list[EngineReport]) -> None:
+        self.reports = tuple(reports)
+        self.engines: tuple[FleetEngine, ...] = _bounded(one.engine for one in reports)
+        self.answers = {(one.engine.engine.casefold(), one.engine.boot): one.answers for one in reports}
 
     @property
     def running(self) -> int:
@@ -474,8 +523,7 @@ class RosterView:
 
     def entities(self) -> tuple[FleetEntity, ...]:
         """Return the entities over all engines that have not ended."""
-        present = ((engine, rows) for engine, rows, _ in self._shown if engine.status is not FleetStatus.ENDED)
-        return merge_entities(present)
+        return merge_entities(one for one in self.reports if one.engine.status is not FleetStatus.ENDED)
 
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the expected names that no document has."""
