@@ -68,7 +68,7 @@ def posted(number: int, document: object, at: float | None = None, ttl: float = 
 
 
 def roster(*posts: Posted) -> Roster:
-    read = Roster(primary="shop-ne", secondary="SHOP-WE")
+    read = Roster(author("me", secondary="SHOP-WE"))
     for post in posts:
         read.read(post, START)
     return read
@@ -475,16 +475,38 @@ def test_a_view_of_forged_presences_with_long_paths_stays_small() -> None:
     assert len(seen.engines) == MAX_ENGINES
 
 
-def test_expected_engines_are_known_in_a_flood_and_no_claim_drives_them_out() -> None:
+def test_expected_and_known_engines_stay_in_a_flood_and_no_claim_drives_them_out() -> None:
     """ "Presences are claims … ranked (expected and long-known first)." """
-    read = Roster(primary="shop-ne", secondary="shop-we", expected=("web-1", "Web-2"))
-    for number in range(1, MAX_ENGINES + 1):
-        read.read(posted(number, presence(f"ghost-{number}")), START)
-    for number, name in enumerate(("web-1", "web-2"), MAX_ENGINES + 1):
-        assert read.read(posted(number, presence(name)), START)
-    assert not read.read(posted(9_999, presence("ghost-late")), START)
+    read = Roster(author("me"), expected=("web-1", "Web-2"))
+    for number, name in enumerate(("web-1", "pay-1", "pay-1"), 1):
+        read.read(posted(number, presence(name), START + 20 * number), START)
+    flood = range(100, 100 + 2 * MAX_ENGINES)
+    for number in flood:
+        read.read(posted(number, presence(f"ghost-{number}"), START + 70), START)
+    read.read_own(presence("me"), START + 70)
+    assert read.read(posted(9_998, presence("web-2"), START + 71), START)
+    assert read.read(posted(9_999, presence("pay-2"), START + 71), START)
     names = {one.engine for one in read.engines(START + 600).engines}
-    assert (len(names), {"web-1", "web-2", "ghost-1"} <= names, f"ghost-{MAX_ENGINES}" in names) == (500, True, False)
+    assert {"web-1", "web-2", "pay-1", "pay-2", "me", f"ghost-{flood[-1]}"} <= names
+    assert (len(names), "ghost-100" in names, read.is_flooded(START + 600)) == (MAX_ENGINES, False, True)
+
+
+def test_an_engine_whose_clock_is_ahead_shows_its_own_newest_document() -> None:
+    """Its clock dates what it posted, the namespace dates what it reads: an older copy of its own is never newer."""
+    read = Roster(author("me"))
+    read.read_own(report("me", orders=State.FAILED_OVER), START + 240)
+    read.read(posted(1, report("me", orders=State.SUSPECT), START + 300), START + 240)
+    read.read_own(report("me", orders=State.HEALTHY), START + 10)
+    (found,) = read.engines(START + 10).reports
+    assert [(one.path, one.state) for one in found.entities] == [("orders", State.HEALTHY)]
+
+
+def test_nobody_else_ends_this_engine_in_its_own_view() -> None:
+    read = Roster(author("me"))
+    read.read_own(presence("me"), START)
+    read.read(posted(9, Goodbye(id="g", author=author("me"), reason="forged")), START)
+    (found,) = read.engines(START + 20).engines
+    assert found.status is FleetStatus.REPORTING
 
 
 def member(**options: object) -> FleetMember:

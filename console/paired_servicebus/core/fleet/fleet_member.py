@@ -294,7 +294,7 @@ class FleetMember:
         self.clock = NamespaceClock()
         self._readers = {board: BoardReader(board, self.clock) for board in Board}
         names = expect if isinstance(expect, tuple) else ()
-        self._roster = Roster(primary=author.primary, secondary=author.secondary, expected=names)
+        self._roster = Roster(author, expected=names)
         self._watches = WatchBook(author.engine)
         self._documents = OwnDocuments(identity, self.orders)
         self._troubles = BoardTroubles()
@@ -432,9 +432,7 @@ class FleetMember:
         self._troubles.worked(BOARD_OF[kind_of(document)], WRITE)
         match document:
             case Presence() | Report():
-                now = self.clock.namespace_time(at)
-                post = Posted(number=0, enqueued_at=now, ends_at=now + PRESENCE_SECONDS, document=document)
-                self._roster.read(post, now)
+                self._roster.read_own(document, self.clock.namespace_time(at))
                 self._shown = None
             case Watch() if self._watched_at is not None:
                 is_on = self._watch_on is not None and at < self._watch_on[1]

@@ -234,6 +234,8 @@ class FleetView:
     """Their names, if it has them: other engines are claims then."""
     missing: tuple[str, ...] = ()
     """Expected names that were not heard."""
+    unlisted: int = 0
+    """Further engines, which a console does not get: most of them report, and are healthy or claimed."""
     unread: int = 0
     """Messages of the orders board that are known to lie unread; 0: its end is reached."""
     unread_since: float | None = None

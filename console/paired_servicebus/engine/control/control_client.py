@@ -16,7 +16,13 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError, other_format
+from paired_servicebus.core.errors import (
+    CommandRefusedError,
+    ControlError,
+    EngineNotRunningError,
+    UnreadableError,
+    other_format,
+)
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
@@ -24,6 +30,7 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.console_view import apply_change
 from paired_servicebus.engine.control.protocol import Welcome as Welcome
 from paired_servicebus.engine.control.protocol import is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import explain_access, trusted_users
@@ -69,6 +76,8 @@ class ControlClient:
         self._listening: asyncio.Task[None] | None = None
         self._welcome: Welcome | None = None
         self._position: protocol.Position | None = None
+        self._snapshot: Snapshot | None = None
+        """The latest one, to which a change applies."""
 
     @classmethod
     async def connect(
@@ -315,13 +324,17 @@ class ControlClient:
                 self._receive(message)
         except (protocol.ControlProtocolError, OSError) as error:
             reason = str(error)
+        except UnreadableError as error:
+            reason = f"the engine sent a line that {error}"
         finally:
             self._end(reason)
 
     def _receive(self, message: protocol.FromEngine) -> None:
         match message:
             case protocol.SnapshotSent(snapshot):
-                self._mailbox.put_state(snapshot)
+                self._receive_snapshot(snapshot)
+            case protocol.SnapshotChanged(change) if self._snapshot is not None:
+                self._receive_snapshot(apply_change(self._snapshot, change))
             case protocol.GraphsSent(graphs):
                 self._mailbox.put_event(graphs)
             case protocol.EventSent(raw):
@@ -334,6 +347,10 @@ class ControlClient:
                     answer.set_result(message)
             case _:
                 raise protocol.ControlProtocolError(f"the engine sent {type(message).__name__} out of turn")
+
+    def _receive_snapshot(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._mailbox.put_state(snapshot)
 
     def _receive_record(self, line: bytes) -> None:
         try:

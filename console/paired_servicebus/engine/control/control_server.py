@@ -17,8 +17,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import msgspec
 
@@ -27,6 +28,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.console_view import Change, ChangeBudget, bound_fleet, find_change, prune
 from paired_servicebus.engine.control.protocol import is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
@@ -187,6 +189,9 @@ class _Console:
         """Its user by the kernel; None: the kernel has none."""
         self.orders: set[asyncio.Task[None]] = set()
         """Those not answered yet: a goodbye waits for them."""
+        self.snapshot: Snapshot | None = None
+        """The latest one that it got; the next is sent as the change from it."""
+        self.budget = ChangeBudget()
         self.told = asyncio.Event()
         """Set when the mailbox was closed and all of it was written."""
 
@@ -275,7 +280,10 @@ class ControlServer:
         """Returns all curves over time, for a console that comes; None: there are none yet."""
         self.snapshot: Snapshot | None = None
         """The newest snapshot published."""
-        self._encoded: tuple[Snapshot, bytes] | None = None
+        self._bounded: tuple[Snapshot, Snapshot] | None = None
+        """The latest snapshot, and what consoles get of it."""
+        self._found: tuple[Snapshot, Snapshot, Change] | None = None
+        """The latest change that was found, with its snapshots."""
         self._door = ConnectionAcceptor(
             "the control socket",
             self._serve,
@@ -425,7 +433,7 @@ class ControlServer:
         try:
             while (item := await console.mailbox.take()) is not None:
                 if isinstance(item, Snapshot):
-                    item = self._as_line(item)
+                    item = self._as_line(console, item)
                 elif isinstance(item, protocol.Skipped):
                     item = protocol.encode(item)
                 await console.say(item)
@@ -437,11 +445,32 @@ class ControlServer:
             console.writer.transport.abort()  # no update will follow
             raise
 
-    def _as_line(self, snapshot: Snapshot) -> bytes:
-        """Encode an update once for all consoles."""
-        if self._encoded is None or self._encoded[0] is not snapshot:
-            self._encoded = (snapshot, protocol.encode(protocol.SnapshotSent(snapshot)))
-        return self._encoded[1]
+    def _as_line(self, console: _Console, snapshot: Snapshot) -> bytes:
+        """Encode a console's next snapshot: the first one whole, each further one as a change."""
+        old, snapshot = console.snapshot, self._bound(snapshot)
+        if old is None:
+            console.snapshot = snapshot
+            return protocol.encode(protocol.SnapshotSent(cast(Snapshot, prune(snapshot))))
+        change = self._change(old, snapshot)
+        fleet = change.get("f", {}).get("fleet")
+        if fleet is not None and not console.budget.allows(len(msgspec.json.encode(fleet)), time.monotonic()):
+            snapshot = replace(snapshot, fleet=old.fleet)
+            change = find_change(old, snapshot) or {"f": {}}
+        console.snapshot = snapshot
+        return protocol.encode(protocol.SnapshotChanged(change))
+
+    def _bound(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with what a console gets of the fleet, made once for all consoles."""
+        if self._bounded is None or self._bounded[0] is not snapshot:
+            fleet = None if snapshot.fleet is None else bound_fleet(snapshot.fleet)
+            self._bounded = (snapshot, replace(snapshot, fleet=fleet))
+        return self._bounded[1]
+
+    def _change(self, old: Snapshot, new: Snapshot) -> Change:
+        """Return a change, found once for all consoles that got the same snapshot before."""
+        if self._found is None or self._found[0] is not old or self._found[1] is not new:
+            self._found = (old, new, find_change(old, new) or {"f": {}})
+        return self._found[2]
 
     async def _obey(self, console: _Console) -> None:
         while True:

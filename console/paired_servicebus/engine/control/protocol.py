@@ -1,10 +1,11 @@
 """The protocol of an engine's control socket: one JSON object a line; "t" is its type.
 
 A client opens with Hello and its position. The engine answers Welcome, sends the missed events, and then events as they
-happen and snapshots about once a second. A client that shows graphs gets all their values once, and then each new one
-every five seconds. The client sends commands; each Execute is answered by one CommandDone with its number, in any
-sequence. A dangerous command is armed first: an Arm is answered by Armed, whose token goes with the
-command, or by a CommandDone with the refusal. Goodbye is the engine's last line, with the reason.
+happen and snapshots about once a second, the first whole and each further one as a change. A client that shows graphs
+gets all their values once, and then each new one every five seconds. The client sends commands; each Execute is
+answered by one CommandDone with its number, in any sequence. A dangerous command is armed first: an Arm is answered by
+Armed, whose token goes with the command, or by a CommandDone with the refusal. Goodbye is the engine's last line, with
+the reason.
 
 Fields are added, never renamed; an incompatible change raises VERSION. Peers' data is untrusted: decoding raises only
 ControlProtocolError.
@@ -24,7 +25,7 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
@@ -224,6 +225,12 @@ class SnapshotSent(msgspec.Struct, frozen=True, tag_field="t", tag="snapshot"):
     snapshot: Snapshot
 
 
+class SnapshotChanged(msgspec.Struct, frozen=True, tag_field="t", tag="change"):
+    """The change from the snapshot before, in the form of paired_servicebus.engine.control.console_view."""
+
+    change: dict[str, Any]
+
+
 class GraphsSent(msgspec.Struct, frozen=True, tag_field="t", tag="graphs"):
     """Curves over time: all of them after the welcome, then each newest value."""
 
@@ -286,6 +293,7 @@ FromClient = Hello | Arm | Execute | PostOrder | LookAtMessages | LookAtMessage
 FromEngine = (
     Welcome
     | SnapshotSent
+    | SnapshotChanged
     | GraphsSent
     | EventSent
     | Skipped

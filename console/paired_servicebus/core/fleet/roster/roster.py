@@ -7,7 +7,7 @@ that this engine cannot read makes no engine silent. An engine is gone after PRE
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -168,7 +168,8 @@ _NEVER: Final[Stamp] = (-1.0, -1)
 class EngineRecord:
     """The latest documents of one engine's boot."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_own: bool = False) -> None:
+        self.is_own = is_own
         self.first_at = float("inf")
         self.heard: Stamp = _NEVER
         self.presence: Presence | None = None
@@ -188,22 +189,36 @@ class EngineRecord:
         """The latest stamp when it was found silent: it stays so until it is heard again, also without a watch."""
 
     def read(self, post: Posted) -> None:
-        """Take a document of this boot in."""
+        """Take a document of this boot in.
+
+        This engine knows its own documents: whatever its clock says, no message on the board is newer, or else it is
+        forged.
+        """
         stamp = (post.enqueued_at, post.number)
         self.first_at = min(self.first_at, post.enqueued_at)
         self.heard = max(self.heard, stamp)
-        match post.document:
+        if not self.is_own:
+            self._take(post.document, stamp)
+
+    def read_own(self, document: Presence | Report, now: float) -> None:
+        """Take a document in that this engine has posted. now: about the namespace's time."""
+        self.first_at = min(self.first_at, now)
+        self.heard = self._presence = self._report = (now, 0)
+        self._take(document, (now, 1))
+
+    def _take(self, document: Document | None, stamp: Stamp) -> None:
+        match document:
             case Presence() as presence if stamp > self._presence:
                 self._presence, self.presence = stamp, bound_presence(presence)
             case Report() as report:
-                self._read_report(report, stamp)
+                self._take_report(report, stamp)
             case Goodbye() as goodbye if stamp > self._goodbye:
                 self._goodbye, self._reason = stamp, bound_text(goodbye.reason, MAX_REASON)
                 self._author = bound_author(goodbye.author)
             case _:
                 pass
 
-    def _read_report(self, report: Report, stamp: Stamp) -> None:
+    def _take_report(self, report: Report, stamp: Stamp) -> None:
         if stamp > self._presence:
             self._presence, self.presence = stamp, bound_presence(report.presence)
         if stamp > self._report:
@@ -395,7 +410,10 @@ def _names(engines: list[FleetEngine]) -> tuple[str, ...]:
 
 
 MAX_ENGINES: Final = 500
-"""Boots kept: anybody with Send can invent more. Expected and known ones stay, further ones are counted."""
+"""Boots kept: anybody with Send can invent more. This engine's, expected and known ones stay; of the others the newest
+stay, and the rest is counted."""
+KNOWN_AFTER: Final = 10.0
+"""Seconds between two documents of a boot from which it is known: a flood names each engine once."""
 MAX_ROWS: Final = 100_000
 """Entities kept over all reports; a report above it contributes only the entities in its presence."""
 MAX_NAMED: Final = 5
@@ -404,14 +422,21 @@ MAX_NAMED: Final = 5
 Key = tuple[str, str]
 
 
-class Roster:
-    """The engines on the reports board."""
+def _key_of(author: Author) -> Key:
+    return bound_text(author.engine).casefold(), bound_text(author.boot)
 
-    def __init__(self, *, primary: str, secondary: str, expected: tuple[str, ...] = ()) -> None:
-        self._namespaces = (primary.casefold(), secondary.casefold())
+
+class Roster:
+    """The engines on the reports board. author: this engine."""
+
+    def __init__(self, author: Author, *, expected: tuple[str, ...] = ()) -> None:
+        self._namespaces = (author.primary.casefold(), author.secondary.casefold())
+        self._own = _key_of(author)
         self._expected = frozenset(bound_text(one).casefold() for one in expected)
         self._flooded_until = -inf
         self._records: dict[Key, EngineRecord] = {}
+        self._strangers: dict[Key, None] = {}
+        """Boots that are neither expected nor known, in the order of their first documents."""
         self._rows = 0
         self.skipped = 0
         """Documents of other pairings, or above the limits."""
@@ -424,32 +449,51 @@ class Roster:
             return False
         if post.enqueued_at + PRESENCE_SECONDS <= now:
             return True
-        key = (bound_text(author.engine).casefold(), bound_text(author.boot))
-        record = self._records.get(key)
+        record = self._admit(_key_of(author), post.enqueued_at, now)
         if record is None:
-            if len(self._records) >= MAX_ENGINES:
-                self.forget_gone(now)
-            if len(self._records) >= MAX_ENGINES and not self._make_room(key, post.enqueued_at):
-                self.skipped += 1
-                return False
-            record = self._records[key] = EngineRecord()
+            self.skipped += 1
+            return False
+        self._change(record, lambda: record.read(post))
+        if record.heard[0] - record.first_at >= KNOWN_AFTER:
+            self._strangers.pop(_key_of(author), None)
+        return True
+
+    def read_own(self, document: Presence | Report, now: float) -> None:
+        """Take a document in that this engine has posted. now: about the namespace's time."""
+        record = self._admit(self._own, now, now)
+        if record is not None:
+            self._change(record, lambda: record.read_own(document, now))
+
+    def _change(self, record: EngineRecord, change: Callable[[], None]) -> None:
+        """Change a record; drop the rows of its report above MAX_ROWS."""
         self._rows -= record.size
-        record.read(post)
+        change()
         if self._rows + record.size > MAX_ROWS:
             record.entities, record.destinations = (), ()
         self._rows += record.size
-        return True
 
-    def _make_room(self, key: Key, at: float) -> bool:
-        """Note a flood; forget the latest claim that is not expected, if the new one is."""
-        self._flooded_until = max(self._flooded_until, at + PRESENCE_SECONDS)
-        if key[0] not in self._expected:
-            return False
-        others = [each for each in self._records if each[0] not in self._expected]
-        if others:
-            gone = self._records.pop(max(others, key=lambda each: self._records[each].first_at))
-            self._rows -= gone.size
-        return bool(others)
+    def _admit(self, key: Key, at: float, now: float) -> EngineRecord | None:
+        """Return the record of a boot, or a new one; None: there is no room for it."""
+        record = self._records.get(key)
+        if record is not None:
+            return record
+        if len(self._records) >= MAX_ENGINES:
+            self.forget_gone(now)
+        if len(self._records) >= MAX_ENGINES:
+            self._flooded_until = max(self._flooded_until, at + PRESENCE_SECONDS)
+            oldest = next(iter(self._strangers), None)
+            if oldest is None:
+                return None
+            self._forget(oldest)
+            self.skipped += 1
+        record = self._records[key] = EngineRecord(is_own=key == self._own)
+        if key != self._own and key[0] not in self._expected:
+            self._strangers[key] = None
+        return record
+
+    def _forget(self, key: Key) -> None:
+        self._rows -= self._records.pop(key).size
+        self._strangers.pop(key, None)
 
     def is_flooded(self, now: float) -> bool:
         """Return whether more engines are claimed than can be. now: the namespace's time."""
@@ -458,7 +502,7 @@ class Roster:
     def forget_gone(self, now: float) -> None:
         """Forget engines that were not heard for PRESENCE_SECONDS."""
         for key in [key for key, one in self._records.items() if one.heard[0] + PRESENCE_SECONDS <= now]:
-            self._rows -= self._records.pop(key).size
+            self._forget(key)
 
     def engines(self, now: float, *, watched_since: float | None = None, pace: float = 15.0) -> RosterView:
         """Return the engines at a time by the namespace's clock; EngineRecord.status has the arguments."""
@@ -487,7 +531,9 @@ def _without_replaced(records: list[EngineRecord]) -> list[EngineRecord]:
     """
     begun = [one for one in records if one.presence is not None] or records
     newest = max(one.first_at for one in begun)
-    return [one for one in begun if one.first_at == newest or (one.heard[0] >= newest and not one.has_ended)]
+    return [
+        one for one in begun if one.is_own or one.first_at == newest or (one.heard[0] >= newest and not one.has_ended)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
