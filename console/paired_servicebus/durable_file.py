@@ -6,10 +6,14 @@ import os
 from pathlib import Path
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file, and wait until the disk has it. Its folder must exist. Raises OSError."""
+def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Replace a file, and wait until the disk has it. Its folder must exist. Raises OSError.
+
+    mode: of a new file, less the process's umask.
+    """
     new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
+    new.unlink(missing_ok=True)
+    with new.open("wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

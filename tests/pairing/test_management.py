@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -42,11 +43,13 @@ from paired_servicebus.pairing.management import management_port as atom
 from paired_servicebus.pairing.management.management_port import (
     BACKLOG_QUEUE,
     TIMESPAN_MAX,
+    AccessRule,
     AtomAdmin,
     Depth,
     Management,
     QueueStatus,
     QueueWanted,
+    RuleManagement,
     TopicFacts,
     is_refusal,
     is_there_already,
@@ -63,6 +66,7 @@ from .conftest import World
 
 PREFIX = "primary/x-servicebus-transfer/"
 KINDS = ("atom", "arm")
+KEY = "a2V5LW9mLWEtdGVzdC1vZi0zMi1ieXRlcy1hYmNkZWY="
 
 
 def arm(world: World, role: str = "Data Owner", namespace: str = "secondary") -> ArmAdmin:
@@ -125,17 +129,34 @@ async def test_a_queue_for_an_experiment_has_the_settings_that_it_needs(world: W
         sessions=True,
         duplicate_window=timedelta(minutes=1),
         dead_letters_expired=True,
-        key=("sender", "a2V5LW9mLWEtdGVzdC1vZi0zMi1ieXRlcy1hYmNkZWY="),
+        rules=(AccessRule(name="sender", rights=frozenset({"Send"}), key=KEY),),
     )
     await admin.create_queue("trial", wanted)
     found = settings(world, "trial")
     assert (found.lock_duration, found.duplicate_window) == (wanted.lock, wanted.duplicate_window)
     assert (found.requires_session, found.requires_duplicate_detection, found.dead_letter_on_expiration) == (True,) * 3
     (rule,) = found.authorization_rules
-    assert (rule.name, rule.primary_key) == wanted.key
-    assert rule.rights == {"Send"}
+    assert (rule.name, rule.primary_key, rule.rights) == ("sender", KEY, {"Send"})
     await admin.create_queue("plain", QueueWanted())
     assert settings(world, "plain") == QueueSettings()
+
+
+async def test_a_rule_is_added_and_changed_and_every_other_setting_and_key_stays(
+    world: World, admin: RuleManagement
+) -> None:
+    sender = AccessRule(name="sender", rights=frozenset({"Send"}), key=KEY)
+    await admin.create_queue("trial", QueueWanted(lock=timedelta(seconds=5), rules=(sender,)))
+    before = settings(world, "trial")
+    await admin.put_rule("trial", AccessRule(name="reader", rights=frozenset({"Listen"}), key=KEY.lower()))
+    await admin.put_rule("trial", AccessRule(name="sender", rights=frozenset({"Send", "Listen"}), key="another"))
+    rules = {one.name: one for one in await admin.rules("trial")}
+    assert {name: (sorted(one.rights), one.key) for name, one in rules.items()} == {
+        "sender": (["Listen", "Send"], KEY),
+        "reader": (["Listen"], KEY.lower()),
+    }
+    after = settings(world, "trial")
+    assert replace(after, authorization_rules=()) == replace(before, authorization_rules=())
+    assert KEY not in repr(sender)
 
 
 async def test_only_queues_under_the_prefix_are_found_over_many_pages(world: World, admin: Management) -> None:

@@ -247,13 +247,14 @@ class RedriveError(PairedError):
 class FleetBoardError(PairedError):
     """A board of the fleet could not be read, written, cleaned or created; the pairing continues without it.
 
-    is_busy: the namespace throttles. is_missing: the board's queue does not exist.
+    is_busy: the namespace throttles. is_missing: the board's queue does not exist. is_refused: the key lacks a right.
     """
 
-    def __init__(self, text: str, *, is_busy: bool = False, is_missing: bool = False) -> None:
+    def __init__(self, text: str, *, is_busy: bool = False, is_missing: bool = False, is_refused: bool = False) -> None:
         super().__init__(text)
         self.is_busy = is_busy
         self.is_missing = is_missing
+        self.is_refused = is_refused
 
 
 class PipelineError(PairedError):

@@ -59,6 +59,13 @@ class Fleet:
         ):
             object.__setattr__(self, field, value)
 
+    @property
+    def key_names(self) -> dict[str, str]:
+        """Return the names of the keys of its own that it has, by board."""
+        given = {"orders": self.orders, "reports": self.reports}
+        parts = {board: parts_of(secret.reveal()) for board, secret in given.items() if secret is not None}
+        return {board: found.get("sharedaccesskeyname", "a signature") for board, found in parts.items()}
+
 
 def read_expected(value: object) -> int | tuple[str, ...] | None:
     """Read `expect`. Raises ConfigurationError: neither a number nor distinct names."""

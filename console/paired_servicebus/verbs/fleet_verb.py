@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from cyclopts import App, Parameter
@@ -25,41 +26,99 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.alarms import Alarm, alarms, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import WATCH_NOTICE, fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.durable_file import replace_file
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import first_snapshot
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.verbs.engine_commands import require_socket, select_engines
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
 
-# `paired fleet setup`: create the boards of a pairing, once, with a key that has Manage on the secondary.
+if TYPE_CHECKING:
+    from paired_servicebus.engine.fleet.board_setup import RightsFinding
+
+# `paired fleet setup` and `check`: the boards of a pairing and their rules. Both need Manage on the secondary.
 
 
-def setup(*, config: Config = None) -> int:
+def setup(
+    *,
+    config: Config = None,
+    keys: Annotated[
+        Path | None, Parameter(help="A folder for the connection strings of the boards' own rules, for [fleet].")
+    ] = None,
+) -> int:
     """Create the two queues in the secondary namespace by which the engines of a pairing see each other.
 
-    Needs Manage there. Exit status 0 ready, 1 ready with settings that differ, 2 not ready.
+    Each gets rules of its own for operators and engines. Needs Manage there. Exit status 0 ready, 1 ready with settings
+    that differ, 2 not ready.
     """
     settings = load_config(find_config(config))
-    lines, differs = asyncio.run(_set_up(settings))
+    lines, differs = asyncio.run(_set_up(settings, keys))
     print_lines(lines)
     return int(differs)
 
 
-async def _set_up(settings: PairingConfig) -> tuple[list[str], bool]:
+async def _set_up(settings: PairingConfig, keys: Path | None) -> tuple[list[str], bool]:
+    from paired_servicebus.engine.clients.client_factory import open_admin, open_clients  # with the SDK behind them
+    from paired_servicebus.engine.clients.start_checks import look_up_name
+    from paired_servicebus.engine.fleet import board_setup
+    from paired_servicebus.engine.fleet.service_bus_board import find_missing_right
+    from paired_servicebus.engine.instance.engine_paths import engine_paths
+
+    primary = await look_up_name(settings.primary, engine_paths(settings.name))
+    async with open_admin(settings.secondary) as admin, open_clients(settings) as clients:
+        found = await board_setup.set_up_boards(admin, primary)
+        rules = await board_setup.set_up_rules(admin, primary, partial(find_missing_right, clients.secondary))
+    lines = [f"{path} was created" for path in found.created]
+    lines += [f"{path} exists" for path in found.existing]
+    lines += [*found.remarks, *rules.remarks]
+    if keys is not None:
+        host, is_emulated = settings.secondary.host, settings.secondary.emulated
+        files = board_setup.key_files(rules, primary, host, is_emulated=is_emulated)
+        lines += [_write_key(keys / name, text) for name, text in files.items()]
+    if settings.fleet is None:
+        lines.append(f"{settings.path} has no [fleet]: its engine takes no part until it has one")
+    return lines, bool(found.remarks)
+
+
+def _write_key(path: Path, text: str) -> str:
+    """Write a connection string that only its owner can read. Raises PairedError: the file cannot be written."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, text.encode(), mode=0o600)
+    except OSError as error:
+        raise PairedError(f"{path} cannot be written: {error.strerror or error}") from error
+    return f"{path} has the connection string: [fleet] {path.name.partition('.')[0]} = {{ file = … }}"
+
+
+def check(*, config: Config = None, json: JsonLine = False) -> int:
+    """Show what each rule of the boards permits, and which rights are too wide.
+
+    Needs Manage on the secondary namespace. Exit status 0 none too wide and none missing, 1 otherwise, 2 not known.
+    """
+    from paired_servicebus.engine.fleet.board_setup import RightVerdict
+
+    found = asyncio.run(_check_rights(load_config(find_config(config))))
+    if json:
+        print_object(msgspec.json.encode({"rights": found}).decode())
+    else:
+        print_lines([line for one in found for line in _finding_lines(one)])
+    return int(any(one.verdict in (RightVerdict.WIDE, RightVerdict.MISSING) for one in found))
+
+
+async def _check_rights(settings: PairingConfig) -> Sequence[RightsFinding]:
     from paired_servicebus.engine.clients.client_factory import open_admin  # with the SDK behind it
     from paired_servicebus.engine.clients.start_checks import look_up_name
-    from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
+    from paired_servicebus.engine.fleet.board_setup import check_rights
     from paired_servicebus.engine.instance.engine_paths import engine_paths
 
     primary = await look_up_name(settings.primary, engine_paths(settings.name))
     async with open_admin(settings.secondary) as admin:
-        found = await set_up_boards(admin, primary)
-    lines = [f"{path} was created" for path in found.created]
-    lines += [f"{path} exists" for path in found.existing]
-    lines += found.remarks
-    if settings.fleet is None:
-        lines.append(f"{settings.path} has no [fleet]: its engine takes no part until it has one")
-    return lines, bool(found.remarks)
+        return await check_rights(admin, primary, {} if settings.fleet is None else settings.fleet.key_names)
+
+
+def _finding_lines(found: RightsFinding) -> list[str]:
+    lines = [f"{found.verdict:<9} {found.what:<30} {found.text}"]
+    return [*lines, f"{'':<9} {'':<30} -> {found.todo}"] if found.todo else lines
 
 
 UNREACHABLE: Final = 3
@@ -68,6 +127,7 @@ CLEAR: Final = "\x1b[H\x1b[2J"
 
 fleet = App(name="fleet", help="Show every engine of a pairing, on every host.")
 fleet.command(setup)
+fleet.command(check)
 
 
 @fleet.default

@@ -20,7 +20,7 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.amqp_client.endpoint import connect
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import open_envelope, restore_message
-from paired_servicebus.pairing.management.management_port import QueueWanted
+from paired_servicebus.pairing.management.management_port import AccessRule, QueueWanted
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
 from paired_servicebus.verify.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
 from servicebus_amqp.encoding.amqp_types import (
@@ -258,7 +258,7 @@ async def peek_listening(trial: Trial) -> Observation:
 async def _peek_with(trial: Trial, right: str) -> tuple[WireError | None, str]:
     """Peek with a key that has one right; return its refusal, and the evidence."""
     name, key = f"verify-{right.lower()}", b64encode(secrets.token_bytes(32)).decode()
-    path = await trial.queue(QueueWanted(key=(name, key), right=right))
+    path = await trial.queue(QueueWanted(rules=(AccessRule(name=name, rights=frozenset({right}), key=key),)))
     limited = replace(trial.endpoint(), credential=AzureNamedKeyCredential(name, key))
     wire = await _accepted(trial, limited, path, right)
     try:

@@ -16,7 +16,7 @@ from paired_servicebus.core.fleet.fleet_documents import Author, Board, OrderRow
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
 from paired_servicebus.engine.fleet.board_codec import PostedBy
-from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
+from paired_servicebus.engine.fleet.board_setup import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, open_board
 from paired_servicebus.pairing import tls_context
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection

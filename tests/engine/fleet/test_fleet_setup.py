@@ -9,7 +9,7 @@ import pytest
 
 from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.engine.fleet.fleet_driver import differences, set_up_boards
+from paired_servicebus.engine.fleet.board_setup import differences, set_up_boards
 from paired_servicebus.pairing.management.management_port import QueueWanted
 from servicebus_sandbox.broker.entity_settings import Right
 

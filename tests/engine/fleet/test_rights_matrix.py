@@ -14,7 +14,7 @@ from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board, Goodbye, Order, Watch
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
-from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
+from paired_servicebus.engine.fleet.board_setup import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
 

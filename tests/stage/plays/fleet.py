@@ -45,7 +45,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetStatus
 from paired_servicebus.engine.fleet.board_codec import read_post
-from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
+from paired_servicebus.engine.fleet.board_setup import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, open_board
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.pairing.management.management_port import AtomAdmin

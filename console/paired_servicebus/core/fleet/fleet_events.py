@@ -52,12 +52,16 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFailed:
-    """The namespace did not accept a document, or did not answer: then it may lie on the board."""
+    """The namespace did not accept a document, or did not answer: then it may lie on the board.
+
+    is_busy: the namespace throttles. is_refused: the key lacks the right.
+    """
 
     at: float
     document: Document
     reason: str
     is_busy: bool = False
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -312,6 +312,7 @@ class FleetMember:
         """Start and end of this engine's uninterrupted watch, by our clock."""
         self._read_at: float | None = None
         self._remarks: tuple[str, ...] = ()
+        self._may_post_orders = True
         self._shown: RosterView | None = None
 
     # -- events -------------------------------------------------------------------------------------------------
@@ -388,8 +389,15 @@ class FleetMember:
         if not found.is_whole:
             return []
         self._read_at, self._shown = at, None
-        before, self._remarks = self._remarks, (*self._seen().remarks(), *self._unknown_orders())
+        found = (*self._seen().remarks(), *self._unknown_orders(), *self._unwatched())
+        before, self._remarks = self._remarks, found
         return [Say(about="fleet", text=text) for text in self._remarks if text not in before]
+
+    def _unwatched(self) -> tuple[str, ...]:
+        """Return the remark of an engine whose key only reads the orders, while a console shows the fleet."""
+        if self._may_post_orders or self._watched_at is None:
+            return ()
+        return ("engines report hourly: this engine's key may not post a watch; an operator's engine may",)
 
     def _unknown_orders(self) -> tuple[str, ...]:
         """Return the remark about engines that have seen a newer order than any whose signed bytes are known here."""
@@ -435,6 +443,7 @@ class FleetMember:
                 self._roster.read_own(document, self.clock.namespace_time(at))
                 self._shown = None
             case Watch() if self._watched_at is not None:
+                self._may_post_orders = True
                 is_on = self._watch_on is not None and at < self._watch_on[1]
                 start = self._watch_on[0] if is_on and self._watch_on is not None else at
                 self._watch_on = (start, at + WATCH_SECONDS)
@@ -444,6 +453,9 @@ class FleetMember:
 
     def _on_write_failed(self, event: fleet_events.WriteFailed) -> None:
         board = BOARD_OF[kind_of(event.document)]
+        if event.is_refused and board is Board.ORDERS:  # an application's key only reads the orders: that is no trouble
+            self._may_post_orders, self._due.watch = False, event.at + pace.REFUSED_SILENCE
+            return
         retry = event.at + self._failed(board, WRITE, event.reason, event.at, is_busy=event.is_busy)
         match event.document:
             case Presence():

@@ -43,6 +43,8 @@ CLEAN_WATCHED: Final = 60.0
 CLEAN_UNWATCHED: Final = 3600.0
 BUSY_SILENCE: Final = 10.0
 """Seconds without any operation after "server busy": parking has priority."""
+REFUSED_SILENCE: Final = 600.0
+"""Seconds until a post on the orders is tried again after the namespace refused the key."""
 CHECK_EVERY: Final = 10
 """Looks after which one also peeks from number 1, to detect a queue that was deleted and created again."""
 

@@ -28,6 +28,7 @@ from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, writ
 from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
+from paired_servicebus.pairing.management.management_port import AccessRule
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
 from paired_servicebus.secret import Secret
 from servicebus_amqp import ACCEPTED
@@ -323,7 +324,10 @@ def describe_failure(error: Exception, path: str, task: str) -> FleetBoardError:
     )
     reason = repeated(masked(" ".join(str(error).split())))
     return FleetBoardError(
-        f"{sentence} ({reason})", is_busy=kind is FailureKind.BUSY, is_missing=kind is FailureKind.NOT_FOUND
+        f"{sentence} ({reason})",
+        is_busy=kind is FailureKind.BUSY,
+        is_missing=kind is FailureKind.NOT_FOUND,
+        is_refused=kind in CREDENTIALS,
     )
 
 
@@ -415,6 +419,22 @@ def open_board(
     return ServiceBusBoard(
         orders=with_key(endpoint, orders), reports=with_key(endpoint, reports), primary=primary, posted_by=posted_by
     )
+
+
+async def find_missing_right(client: ServiceBusClient, path: str, rule: AccessRule) -> str:
+    """Peek a queue with the key of a rule; return the right that the namespace misses, or ""."""
+    endpoint = replace(Endpoint.of(client), credential=AzureNamedKeyCredential(rule.name, rule.key))
+    wire = ReconnectingConnection(endpoint, name=CONTAINER)
+    try:
+        await bounded(peek(wire, path, from_number=0, count=1, timeout=READ_SECONDS), READ_SECONDS, f"a peek of {path}")
+    except WireError as error:
+        missing = _RIGHT.search(str(error))
+        return missing[1] if missing is not None else ""
+    except (OSError, TimeoutError):
+        return ""
+    finally:
+        await wire.close()
+    return ""
 
 
 def with_key(endpoint: Endpoint, secret: Secret | None) -> Endpoint:

@@ -15,7 +15,7 @@ notation. ARM overwrites an existing queue, so a queue is looked up before it is
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -59,19 +59,31 @@ class QueueStatus(StrEnum):
     RECEIVE_DISABLED = "ReceiveDisabled"
 
 
+SEND, LISTEN, MANAGE = "Send", "Listen", "Manage"
+"""The rights of rules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """A shared access rule: its key gives its rights at a queue, or in the whole namespace.
+
+    key: in base64; empty: unknown here, or left to the namespace.
+    """
+
+    name: str
+    rights: frozenset[str]
+    key: str = field(default="", repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWanted:
-    """The settings of a queue to be created; None and False leave one to the namespace.
-
-    key: name and key of a rule of the queue that gives `right` alone, Send or Listen.
-    """
+    """The settings of a queue to be created; None and False leave one to the namespace. rules: those of the queue."""
 
     lock: timedelta | None = None
     sessions: bool = False
     duplicate_window: timedelta | None = None
     dead_letters_expired: bool = False
-    key: tuple[str, str] | None = field(default=None, repr=False)
-    right: str = "Send"
+    rules: tuple[AccessRule, ...] = ()
     max_size_mb: int | None = None
     max_deliveries: int | None = None
     metadata: str = ""
@@ -184,7 +196,20 @@ class Management(Protocol):
         """Close the client behind it."""
 
 
-class TopicManagement(Management, Protocol):
+class RuleManagement(Management, Protocol):
+    """Management of access rules too. Each call raises azure-core's errors, and ends within the caller's deadline."""
+
+    async def rules(self, path: str) -> tuple[AccessRule, ...]:
+        """Read the rules of a queue, with their keys."""
+
+    async def put_rule(self, path: str, rule: AccessRule) -> None:
+        """Create a rule of a queue, or give the one of this name its rights; other rules, and its keys, stay."""
+
+    async def namespace_rules(self) -> tuple[AccessRule, ...] | None:
+        """Read the rules of the namespace, without keys; None: this management does not list them."""
+
+
+class TopicManagement(RuleManagement, Protocol):
     """Management of topics too. Each call raises azure-core's errors, and ends within the caller's deadline."""
 
     async def topics(self, prefix: str) -> list[TopicFacts]:
@@ -456,16 +481,51 @@ def queue_body(settings: Mapping[str, str | Element]) -> Element:
     return entry
 
 
-def one_rule(name: str, key: str, right: str) -> Element:
-    """Return the AuthorizationRules of one rule that gives one right alone."""
-    rules = Element(f"{CONNECT}AuthorizationRules")
-    rule = SubElement(rules, f"{CONNECT}AuthorizationRule", {f"{INSTANCE}type": "SharedAccessAuthorizationRule"})
-    for part, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None")):
-        SubElement(rule, f"{CONNECT}{part}").text = text
-    SubElement(SubElement(rule, f"{CONNECT}Rights"), f"{CONNECT}AccessRights").text = right
-    for part, text in (("KeyName", name), ("PrimaryKey", key), ("SecondaryKey", key)):
-        SubElement(rule, f"{CONNECT}{part}").text = text
-    return rules
+def write_rules(rules: Iterable[AccessRule]) -> Element:
+    """Return the AuthorizationRules of a queue; each rule's second key is its first one."""
+    found = Element(f"{CONNECT}AuthorizationRules")
+    for rule in rules:
+        one = SubElement(found, f"{CONNECT}AuthorizationRule", {f"{INSTANCE}type": "SharedAccessAuthorizationRule"})
+        for part, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None")):
+            SubElement(one, f"{CONNECT}{part}").text = text
+        _write_rights(SubElement(one, f"{CONNECT}Rights"), rule.rights)
+        for part, text in (("KeyName", rule.name), ("PrimaryKey", rule.key), ("SecondaryKey", rule.key)):
+            SubElement(one, f"{CONNECT}{part}").text = text
+    return found
+
+
+def _write_rights(element: Element, rights: Iterable[str]) -> None:
+    for right in sorted(rights):
+        SubElement(element, f"{CONNECT}AccessRights").text = right
+
+
+def read_rules(rules: Element | None) -> tuple[AccessRule, ...]:
+    """Return the rules of AuthorizationRules; None: the description has none."""
+    return tuple(
+        AccessRule(
+            name=_rule_name(one),
+            rights=frozenset((right.text or "").strip() for right in one.iter(f"{CONNECT}AccessRights")),
+            key=(one.findtext(f"{CONNECT}PrimaryKey") or "").strip(),
+        )
+        for one in (() if rules is None else rules)
+    )
+
+
+def _rule_name(rule: Element) -> str:
+    return (rule.findtext(f"{CONNECT}KeyName") or "").strip()
+
+
+def change_rules(rules: Element | None, wanted: AccessRule) -> Element:
+    """Return AuthorizationRules with a rule, whose present keys and other parts stay as they are."""
+    found = Element(f"{CONNECT}AuthorizationRules") if rules is None else rules
+    for one in found:
+        rights = one.find(f"{CONNECT}Rights")
+        if _rule_name(one) == wanted.name and rights is not None:
+            rights.clear()
+            _write_rights(rights, wanted.rights)
+            return found
+    found.extend(write_rules([wanted]))
+    return found
 
 
 def _local(element: Element) -> str:
@@ -501,8 +561,8 @@ class AtomAdmin:
         settings: dict[str, str | Element] = {
             name: "true" if value is True else str(value) for name, value in settings_of(wanted).items()
         }
-        if wanted.key is not None:
-            settings["AuthorizationRules"] = one_rule(*wanted.key, wanted.right)
+        if wanted.rules:
+            settings["AuthorizationRules"] = write_rules(wanted.rules)
         body = queue_body(settings)
         await sdk_internals.write_entity(self._client, path, body, **ONCE)
 
@@ -519,8 +579,20 @@ class AtomAdmin:
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
         """Implement `Management`: read the queue, and write back the settings in force with another status."""
-        queue = await self._queue(path)
-        settings: dict[str, str | Element] = {**settings_in_force(queue), "Status": status.value}
+        await self._update(path, {**settings_in_force(await self._queue(path)), "Status": status.value})
+
+    async def rules(self, path: str) -> tuple[AccessRule, ...]:
+        return read_rules((await self._queue(path)).find("AuthorizationRules"))
+
+    async def put_rule(self, path: str, rule: AccessRule) -> None:
+        settings = settings_in_force(await self._queue(path))
+        rules = change_rules(settings.get("AuthorizationRules"), rule)
+        await self._update(path, {**settings, "AuthorizationRules": rules})
+
+    async def namespace_rules(self) -> None:
+        """Return None: Atom does not list the rules of a namespace."""
+
+    async def _update(self, path: str, settings: dict[str, str | Element]) -> None:
         forwards = [
             (one.text or "") if isinstance(one, Element) else ""
             for one in map(settings.get, ("ForwardTo", "ForwardDeadLetteredMessagesTo"))
@@ -622,10 +694,7 @@ class ArmAdmin:
         return [_facts(one) async for one in listed if _is_under(prefix, one)]
 
     async def create_queue(self, path: str, wanted: QueueWanted) -> None:
-        """Implement `Management`; a queue that its owner creates in the same instant may get our settings.
-
-        The key of a rule is set by its regeneration, as ARM has no other way.
-        """
+        """Implement `Management`; a queue that its owner creates in the same instant may get our settings."""
         try:
             await self._get(path)
         except ResourceNotFoundError:
@@ -633,13 +702,31 @@ class ArmAdmin:
         else:
             raise ResourceExistsError(f"the queue {path} exists already")
         await self._put(path, {_lowered(name): value for name, value in settings_of(wanted).items()})
-        if wanted.key is not None:
-            name, key = wanted.key
-            queues: Any = self._client.queues  # its types lack plain dictionaries, which it accepts
-            where = (*self._where, _arm_name(path), name)
-            rights = {"properties": {"rights": [wanted.right]}}
-            await queues.create_or_update_authorization_rule(*where, rights, **ONCE)
-            await queues.regenerate_keys(*where, {"keyType": "PrimaryKey", "key": key}, **ONCE)
+        for rule in wanted.rules:
+            await self.put_rule(path, rule)
+
+    async def rules(self, path: str) -> tuple[AccessRule, ...]:
+        queues, where = self._client.queues, (*self._where, _arm_name(path))
+        found = []
+        async for one in queues.list_authorization_rules(*where, **ONCE):
+            keys = await queues.list_keys(*where, one.name or "", **ONCE)
+            found.append(AccessRule(name=one.name or "", rights=_rights(one), key=keys.primary_key or ""))
+        return tuple(found)
+
+    async def put_rule(self, path: str, rule: AccessRule) -> None:
+        """Implement `RuleManagement`; a new rule's key is set by its regeneration, as ARM has no other way."""
+        queues: Any = self._client.queues  # its types lack plain dictionaries, which it accepts
+        where = (*self._where, _arm_name(path), rule.name)
+        listed = queues.list_authorization_rules(*where[:-1], **ONCE)
+        is_new = rule.name not in [one.name async for one in listed]
+        rights = {"properties": {"rights": sorted(rule.rights)}}
+        await queues.create_or_update_authorization_rule(*where, rights, **ONCE)
+        if is_new and rule.key:
+            await queues.regenerate_keys(*where, {"keyType": "PrimaryKey", "key": rule.key}, **ONCE)
+
+    async def namespace_rules(self) -> tuple[AccessRule, ...]:
+        listed = self._client.namespaces.list_authorization_rules(*self._where, **ONCE)
+        return tuple([AccessRule(name=one.name or "", rights=_rights(one)) async for one in listed])
 
     async def depth(self, path: str) -> Depth:
         try:
@@ -766,6 +853,10 @@ def _lowered(name: str) -> str:
 
 def _path(queue: SBQueue | SBTopic) -> str:
     return (queue.name or "").replace("~", "/")
+
+
+def _rights(rule: Any) -> frozenset[str]:
+    return frozenset(str(getattr(one, "value", one)) for one in getattr(rule.properties, "rights", None) or ())
 
 
 def _is_under(prefix: str, entity: SBQueue | SBTopic) -> bool:
