@@ -12,6 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.fleet.fleet_documents import Author, Board, OrderRow, Outcome, Presence, board_path
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
@@ -80,10 +81,19 @@ class World:
         one.node.authorization.rules = (*one.node.authorization.rules, rule)
         return one.connection_string_for(rule.name, rule.primary_key)
 
-    def board(self, *, orders: str = "", reports: str = "") -> ServiceBusBoard:
+    @property
+    def host(self) -> str:
+        """The secondary's address."""
+        return parts_of(self.sandbox["secondary"].connection_string)["endpoint"].removeprefix("sb://").rstrip("/")
+
+    def client(self) -> ServiceBusClient:
         client = ServiceBusClient.from_connection_string(self.sandbox["secondary"].connection_string, ssl_context=TRUST)
+        self.stack.push_async_callback(client.close)
+        return client
+
+    def board(self, *, orders: str = "", reports: str = "") -> ServiceBusBoard:
         board = open_board(
-            client, primary="primary", posted_by=POSTED_BY,
+            self.client(), primary="primary", posted_by=POSTED_BY,
             orders=Secret(orders) if orders else None, reports=Secret(reports) if reports else None,
         )  # fmt: skip
         self.stack.push_async_callback(board.close)
@@ -91,8 +101,7 @@ class World:
 
     def wire(self) -> ReconnectingConnection:
         """An enemy's connection."""
-        client = ServiceBusClient.from_connection_string(self.sandbox["secondary"].connection_string, ssl_context=TRUST)
-        wire = ReconnectingConnection(Endpoint.of(client))
+        wire = ReconnectingConnection(Endpoint.of(self.client()))
         self.stack.push_async_callback(wire.close)
         return wire
 

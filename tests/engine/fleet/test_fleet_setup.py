@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.engine.fleet.board_setup import differences, set_up_boards
-from paired_servicebus.pairing.management.management_port import QueueWanted
+from paired_servicebus.core.fleet.fleet_documents import Board
+from paired_servicebus.engine.fleet.board_setup import (
+    OPENS,
+    RightsFinding,
+    RightVerdict,
+    _judge_namespace,
+    check_rights,
+    differences,
+    set_up_boards,
+    set_up_rules,
+)
+from paired_servicebus.engine.fleet.service_bus_board import find_missing_right
+from paired_servicebus.pairing.management.management_port import AccessRule, QueueWanted
 from servicebus_sandbox.broker.entity_settings import Right
 
 from .conftest import ORDERS, REPORTS, World
@@ -74,3 +86,56 @@ async def test_a_disabled_board_has_a_sentence(world: World) -> None:
 async def test_a_key_without_manage_is_told_the_verb(empty: World) -> None:
     with pytest.raises(FleetBoardError, match=r"run paired fleet setup once with a key or role that has Manage"):
         await set_up_boards(empty.admin(Right.LISTEN, Right.SEND), "primary")
+
+
+# -- rights -----------------------------------------------------------------------------------------------------------
+
+
+async def checked(world: World, **used: str) -> dict[str, RightsFinding]:
+    keys = {board: used.get(board.value, "") for board in Board}
+    return {one.what: one for one in await check_rights(world.admin(), "primary", keys)}
+
+
+async def test_rules_that_are_missing_right_and_too_wide_are_named(world: World) -> None:
+    """ "`fleet check` says which rights are too wide"."""
+    admin = world.admin()
+    before = await checked(world)
+    assert before["orders: paired-engines"].verdict is RightVerdict.MISSING
+    await set_up_rules(admin, "primary", partial(find_missing_right, world.client()))
+    after = await checked(world, orders="paired-engines")
+    assert {after[f"{board}: paired-engines"].verdict for board in Board} == {RightVerdict.OK}
+    assert after["this engine's key on orders"].verdict is RightVerdict.OK
+    assert after["this engine's key on reports"].verdict is RightVerdict.WIDE
+    assert after["the namespace's rules"].verdict is RightVerdict.UNKNOWN
+    await admin.put_rule(ORDERS, AccessRule(name="paired-engines", rights=frozenset({"Send", "Listen"})))
+    await admin.put_rule(ORDERS, AccessRule(name="mine", rights=frozenset({"Listen"}), key="k"))
+    wide = await checked(world)
+    assert (wide["orders: paired-engines"].verdict, wide["orders: paired-engines"].text) == (
+        RightVerdict.WIDE,
+        f"gives Send beside Listen: {OPENS}",
+    )
+    assert wide["orders: mine"].verdict is RightVerdict.WIDE
+    assert "takes them from the board" in wide["orders: mine"].text
+
+
+def test_a_rule_of_the_namespace_that_sends_reaches_both_boards() -> None:
+    sender, reader = (AccessRule(name=right, rights=frozenset({right})) for right in ("Send", "Listen"))
+    (found,) = _judge_namespace((sender, reader))
+    assert (found.what, found.verdict) == ("the namespace: Send", RightVerdict.WIDE)
+    assert _judge_namespace((reader,))[0].verdict is RightVerdict.OK
+
+
+async def test_a_right_that_was_given_by_hand_is_not_withdrawn(world: World) -> None:
+    admin = world.admin()
+    wide = AccessRule(name="paired-engines", rights=frozenset({"Send", "Listen", "Manage"}), key="k")
+    await admin.put_rule(REPORTS, wide)
+    made = await set_up_rules(admin, "primary", partial(find_missing_right, world.client()))
+    assert [rule.rights for rule in made.rules[Board.REPORTS]] == [wide.rights]
+
+
+async def test_rules_need_manage(world: World) -> None:
+    admin = world.admin(Right.LISTEN, Right.SEND)
+    with pytest.raises(FleetBoardError, match=r"run paired fleet setup once with a key or role that has Manage"):
+        await set_up_rules(admin, "primary", partial(find_missing_right, world.client()))
+    with pytest.raises(FleetBoardError, match="reading the rules of"):
+        await check_rights(admin, "primary", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -14,8 +15,16 @@ from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board, Goodbye, Order, Watch
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
-from paired_servicebus.engine.fleet.board_setup import set_up_boards
-from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard
+from paired_servicebus.engine.fleet.board_setup import (
+    ENGINES,
+    OPENS,
+    OPERATORS,
+    RULES,
+    key_files,
+    set_up_boards,
+    set_up_rules,
+)
+from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, find_missing_right
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
 
 from .conftest import AUTHOR, ORDERS, REPORTS, World, new_id, presence
@@ -92,10 +101,13 @@ def key_of(world: World, key: Key, place: str) -> str:
     return one.connection_string_for("mine", rule.primary_key if key.is_right else "other")
 
 
-def expected(key: Key) -> Iterator[tuple[str, str]]:
-    """Yield the sentence of each verb; empty: it succeeds."""
+def expected(key: Key, *, peek_needs_send: bool) -> Iterator[tuple[str, str]]:
+    """Yield the sentence of each verb; empty: it succeeds. peek_needs_send: the namespace wants Send beside Listen."""
     for verb, (board, task, right, _) in VERBS.items():
-        yield verb, "" if key.may(right) else f"the board {PATHS[board]} refused the key: {task} it needs {right}"
+        is_extra = task == "reading" and peek_needs_send and key.may(right) and not key.may(Right.SEND)
+        needed = f"{right} and {Right.SEND}" if is_extra else right
+        is_allowed = key.may(right) and not is_extra
+        yield verb, "" if is_allowed else f"the board {PATHS[board]} refused the key: {task} it needs {needed}"
 
 
 async def sentence(act: Awaitable[object]) -> str:
@@ -107,12 +119,42 @@ async def sentence(act: Awaitable[object]) -> str:
     return ""
 
 
+@pytest.mark.parametrize("peeks", ["a peek needs Listen", "a peek needs Send too"])
 @pytest.mark.parametrize(("key", "place"), product(KEYS, PLACES), ids=lambda one: getattr(one, "name", one))
-async def test_what_a_key_may_do_and_why_not(world: World, key: Key, place: str) -> None:
+async def test_what_a_key_may_do_and_why_not(world: World, key: Key, place: str, peeks: str) -> None:
+    needs_send = peeks.endswith("too")
+    world.node.namespace.behaves = replace(world.node.namespace.behaves, peek_needs_send=needs_send)
     string = key_of(world, key, place)
     board = world.board(orders=string, reports=string)
     found = {verb: await sentence(act(board)) for verb, (*_, act) in VERBS.items()}
-    assert found == dict(expected(key))
+    assert found == dict(expected(key, peek_needs_send=needs_send))
+
+
+RULE_ROWS: Final = {
+    OPERATORS: {"read orders", "post a watch", "post an order", "clean orders"},
+    ENGINES: {"read orders", "read reports", "post a presence", "clean orders", "clean reports"},
+}
+"""What the rules of the boards permit, by the specification."""
+
+
+@pytest.mark.parametrize("peeks", ["a peek needs Listen", "a peek needs Send too"])
+@pytest.mark.parametrize("name", RULE_ROWS)
+async def test_the_rules_of_the_boards_permit_what_they_are_for(world: World, name: str, peeks: str) -> None:
+    """ "operators Send and Listen on `orders`, engines Listen there, Listen and Send on `reports`; where a namespace
+    wants more for a peek, setup gives it and says what that opens"."""
+    needs_send = peeks.endswith("too")
+    world.node.namespace.behaves = replace(world.node.namespace.behaves, peek_needs_send=needs_send)
+    made = await set_up_rules(world.admin(), "primary", partial(find_missing_right, world.client()))
+    files = key_files(made, "primary", world.host, is_emulated=True)
+    strings = [files.get(f"{board}.{name.removeprefix('paired-')}", world.key_with(Right.MANAGE)) for board in Board]
+    board = world.board(orders=strings[0], reports=strings[1])
+    wanted = {Board.ORDERS: name, Board.REPORTS: name if name in RULES[Board.REPORTS] else ""}
+    found = {verb for verb, (where, *_, act) in VERBS.items() if wanted[where] and not await sentence(act(board))}
+    opened = {"post a watch", "post an order"} if needs_send and name == ENGINES else set()
+    assert found == RULE_ROWS[name] | opened
+    assert any(OPENS in remark for remark in made.remarks) is needs_send
+    again = await set_up_rules(world.admin(), "primary", partial(find_missing_right, world.client()))
+    assert (again.rules, again.remarks) == (made.rules, ())
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda one: one.name)

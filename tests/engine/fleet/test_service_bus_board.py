@@ -22,7 +22,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_data,
     write_properties,
 )
-from servicebus_sandbox.broker.entity_settings import Behavior, Right
+from servicebus_sandbox.broker.entity_settings import Right
 
 from .conftest import AUTHOR, ORDERS, POSTED_BY, REPORTS, World, presence
 
@@ -78,14 +78,6 @@ async def test_an_expired_post_is_still_shown_and_its_end_is_known(world: World)
     world.jump(700.0)
     (post,), _ = await board.read(Board.REPORTS, 1, 250)
     assert post.ends_at < world.now
-
-
-async def test_where_a_peek_needs_send_an_engine_with_listen_says_so(world: World) -> None:
-    world.node.namespace.behaves = Behavior(peek_needs_send=True)
-    board = world.board(orders=world.key_with(Right.LISTEN), reports=world.key_with(Right.LISTEN, Right.SEND))
-    with pytest.raises(FleetBoardError, match=r"orders refused the key: reading it needs Listen and Send \("):
-        await board.read(Board.ORDERS, 1, 250)
-    assert await board.read(Board.REPORTS, 1, 250) == ((), True)
 
 
 async def test_an_engine_needs_listen_on_the_orders_and_send_on_the_reports(world: World) -> None:

@@ -416,7 +416,7 @@ class FleetMember:
             guarded = {key: one for key, one in guarded.items() if key in self._mine}
         reader.guarded = frozenset(guarded)
         effects: list[FleetEffect] = []
-        if reader.unread_since is not None:
+        if reader.unread_since is not None or not self._may_post_orders:
             return effects
         for order_id, order in guarded.items():
             posted_at = self._mine[order_id][1] if order_id in self._mine else -inf
