@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +55,36 @@ def test_engines_by_state_the_worst_first_and_the_silent_last(approve: Approve) 
 )
 def test_engines_of_one_entity(states: tuple[tuple[State, int], ...], silent: int, text: str) -> None:
     assert words.entity_part(FleetEntity(path="payments", states=states, silent=silent))[0] == text
+
+
+@pytest.mark.parametrize("status", list(FleetStatus))
+def test_no_sentence_names_more_than_20_engines(status: FleetStatus) -> None:
+    """ "At most 20 names in any sentence", however many engines are claimed."""
+    claims = tuple(
+        engine(
+            number, State.FAILED_OVER if number % 2 else State.HEALTHY, status=status, namesakes=number % 3,
+            signers=str(number), differs=("released here",), heard_at=AT - number,
+        )
+        for number in range(400)
+    )  # fmt: skip
+    entity = FleetEntity(
+        path="payments", states=((State.FAILED_OVER, 200), (State.HEALTHY, 200)), silent=3,
+        engines=tuple((one.engine, State.FAILED_OVER, AT) for one in claims[1::2]),
+    )  # fmt: skip
+    view = outage(
+        engines=claims,
+        entities=(entity,),
+        missing=tuple(f"web-{number}" for number in range(900, 999)),
+        is_flooded=True,
+    )
+    parts = [words.silent_part(view, AT), words.dissenters(entity, view), words.differing_part(view)]
+    parts += [words.callers_part(view), words.unwell_part(view), words.engines_part(view), *words.odd_parts(view)]
+    sentences = [text for part in parts for text in part]
+    sentences += [text for cases in (words.failed_over_cases, words.differing_cases, words.missing_cases)
+                  for _, text in cases(view, AT)]  # fmt: skip
+    sentences += [str(one) for one in alarms(condition(fleet=view))]
+    assert len(sentences) > 10
+    assert max(len(re.findall(r"web-\d+", text)) for text in sentences) <= words.MAX_LISTED
 
 
 def test_the_smaller_side_of_a_disagreement_is_named(approve: Approve) -> None:

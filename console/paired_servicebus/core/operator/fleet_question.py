@@ -321,8 +321,9 @@ def _unwell(engines: Iterable[FleetEngine], wanted: FleetRequest) -> str:
         if bad:
             by_state.setdefault(min(bad, key=WORST_FIRST.index), []).append(engine.engine)
     ordered = sorted(by_state.items(), key=lambda pair: WORST_FIRST.index(pair[0]))
+    most = MAX_LISTED // max(1, len(ordered))
     return BETWEEN.join(
-        f"{len(who)} {state} ({names(sorted(who, key=untrusted_text.natural), 20)})" for state, who in ordered
+        f"{len(who)} {state} ({names(sorted(who, key=untrusted_text.natural), most)})" for state, who in ordered
     )
 
 

@@ -325,12 +325,12 @@ def _failing(view: FleetView) -> list[tuple[FleetEngine, FleetFigures]]:
 def silent_part(view: FleetView, now: float) -> Part:
     """Return "silent: pay-3 since 13:58, pay-4 since 14:01", and expected engines that were never heard."""
     quiet = silent_engines(view)
-    never = f"never heard: {names(view.missing)}" if view.missing else ""
+    never = f"never heard: {names(view.missing, MAX_LISTED)}" if view.missing else ""
     if not quiet:
         return (never, f"never heard: {names(view.missing, 2)}") if never else ()
     times = {minute(one.heard_at, now) for one in quiet}
     wordings = []
-    for most in (len(quiet), 6, 4, 3, 2, 1):
+    for most in (min(len(quiet), MAX_LISTED), 6, 4, 3, 2, 1):
         if most > len(quiet):
             continue
         if len(times) == 1:
@@ -402,7 +402,8 @@ def dissenters(entity: FleetEntity, view: FleetView) -> Part:
     side = sides.get(state, [])
     if len(side) != count:  # engines that do not have the entity, or states without names
         return (f"{count:,} {state}",)
-    return tuple(dict.fromkeys(f"{state} at {names(side, most)}" for most in (len(side), 4, 2, 1) if most <= len(side)))
+    counts_of_names = (min(len(side), MAX_LISTED), 4, 2, 1)
+    return tuple(dict.fromkeys(f"{state} at {names(side, most)}" for most in counts_of_names if most <= len(side)))
 
 
 def unwell_part(view: FleetView) -> Part:
@@ -411,7 +412,8 @@ def unwell_part(view: FleetView) -> Part:
     each = [f"{name(one.path)} {entity_part(one)[0]}" for one in found]
     briefly = [f"{name(one.path)} {states_text(_bad(one))}" for one in found]
     bare = [name(one.path) for one in found]
-    wordings = [_listed(texts, most) for texts in (each, briefly, bare) for most in (len(found), 5, 3, 2, 1)]
+    most_named = min(len(found), MAX_LISTED)
+    wordings = [_listed(texts, most) for texts in (each, briefly, bare) for most in (most_named, 5, 3, 2, 1)]
     return tuple(dict.fromkeys(text for text in wordings if text))
 
 
@@ -441,7 +443,8 @@ def differing_part(view: FleetView) -> Part:
         return ()
     engines = list(dict.fromkeys(engine for engine, _ in found))
     verb = "differs" if len(engines) == 1 else "differ"
-    each = BETWEEN.join(f"{engine} differs: {text}" for engine, text in found)
+    more = f"{BETWEEN}{len(found) - MAX_LISTED:,} more" if found[MAX_LISTED:] else ""
+    each = BETWEEN.join(f"{engine} differs: {text}" for engine, text in found[:MAX_LISTED]) + more
     return (each, f"{names(engines, 3)} {verb} from what stands (7)", f"{len(engines):,} {verb} (7)")
 
 
@@ -528,8 +531,11 @@ def failing_cases(view: FleetView, _now: float) -> Cases:
 
 def differing_cases(view: FleetView, _now: float) -> Cases:
     """Yield each engine that differs from what stands."""
-    for engine, text in differences(view):
+    found = differences(view)
+    for engine, text in found[:MAX_LISTED]:
         yield engine, f"{engine} differs: {text}"
+    if found[MAX_LISTED:]:
+        yield "", f"{len(found) - MAX_LISTED:,} more differ from what stands"
 
 
 def unread_cases(view: FleetView, now: float) -> Cases:
@@ -541,7 +547,7 @@ def unread_cases(view: FleetView, now: float) -> Cases:
 def flooded_cases(view: FleetView, _now: float) -> Cases:
     """Yield that more engines are claimed than can be."""
     if view.is_flooded:
-        yield "", f"the board is flooded: more than {len(view.engines):,} engines are claimed"
+        yield "", f"the board is flooded: more than {len(view.engines) + view.unlisted:,} engines are claimed"
 
 
 def ending_cases(view: FleetView, now: float) -> Cases:
