@@ -13,7 +13,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
-    with new.open("wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -132,8 +132,11 @@ async def test_what_a_key_may_do_and_why_not(world: World, key: Key, place: str,
 
 RULE_ROWS: Final = {
     OPERATORS: {"read orders", "post a watch", "post an order", "clean orders"},
-    ENGINES: {"read orders", "read reports", "post a presence", "clean orders", "clean reports"},
-}
+    ENGINES: {
+        "read orders", "read reports", "post a presence", "post a report", "post a goodbye", "clean orders",
+        "clean reports",
+    },
+}  # fmt: skip
 """What the rules of the boards permit, by the specification."""
 
 
@@ -146,7 +149,10 @@ async def test_the_rules_of_the_boards_permit_what_they_are_for(world: World, na
     world.node.namespace.behaves = replace(world.node.namespace.behaves, peek_needs_send=needs_send)
     made = await set_up_rules(world.admin(), "primary", partial(find_missing_right, world.client()))
     files = key_files(made, "primary", world.host, is_emulated=True)
-    strings = [files.get(f"{board}.{name.removeprefix('paired-')}", world.key_with(Right.MANAGE)) for board in Board]
+    strings = [
+        files.get(f"{board}.{name.removeprefix('paired-')}", world.sandbox["secondary"].connection_string)
+        for board in Board
+    ]
     board = world.board(orders=strings[0], reports=strings[1])
     wanted = {Board.ORDERS: name, Board.REPORTS: name if name in RULES[Board.REPORTS] else ""}
     found = {verb for verb, (where, *_, act) in VERBS.items() if wanted[where] and not await sentence(act(board))}

@@ -389,8 +389,8 @@ class FleetMember:
         if not found.is_whole:
             return []
         self._read_at, self._shown = at, None
-        found = (*self._seen().remarks(), *self._unknown_orders(), *self._unwatched())
-        before, self._remarks = self._remarks, found
+        before = self._remarks
+        self._remarks = (*self._seen().remarks(), *self._unknown_orders(), *self._unwatched())
         return [Say(about="fleet", text=text) for text in self._remarks if text not in before]
 
     def _unwatched(self) -> tuple[str, ...]:

@@ -325,12 +325,13 @@ def _failing(view: FleetView) -> list[tuple[FleetEngine, FleetFigures]]:
 def silent_part(view: FleetView, now: float) -> Part:
     """Return "silent: pay-3 since 13:58, pay-4 since 14:01", and expected engines that were never heard."""
     quiet = silent_engines(view)
-    never = f"never heard: {names(view.missing, MAX_LISTED)}" if view.missing else ""
+    most_named = MAX_LISTED // 2 if quiet and view.missing else MAX_LISTED
+    never = f"never heard: {names(view.missing, most_named)}" if view.missing else ""
     if not quiet:
         return (never, f"never heard: {names(view.missing, 2)}") if never else ()
     times = {minute(one.heard_at, now) for one in quiet}
     wordings = []
-    for most in (min(len(quiet), MAX_LISTED), 6, 4, 3, 2, 1):
+    for most in (min(len(quiet), most_named), 6, 4, 3, 2, 1):
         if most > len(quiet):
             continue
         if len(times) == 1:

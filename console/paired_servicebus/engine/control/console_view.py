@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -31,8 +30,8 @@ from paired_servicebus.core.model.snapshot import (
     UnusedQueue,
 )
 
-ENGINE_BYTES: Final = 100_000
-ENTITY_BYTES: Final = 50_000
+ENGINE_BYTES: Final = 110_000
+ENTITY_BYTES: Final = 45_000
 ORDER_BYTES: Final = 30_000
 """Bytes of the parts of a fleet's view; together they are less than 200 kB."""
 CHANGE_BYTES_A_SECOND: Final = 4_000.0
@@ -63,21 +62,22 @@ def bound_fleet(view: FleetView) -> FleetView:
     """Return the view with at most MAX_FLEET_BYTES: the engines that need an operator are listed first, then others."""
     ranked = sorted(view.engines, key=lambda one: _rank(one, view))
     engines = {(one.engine, one.boot) for one in _fitting(ranked, ENGINE_BYTES)}
-    entities = _shorten(view.entities, ENTITY_BYTES, lambda one: replace(one, engines=()))
+    entities = _shorten(view.entities, ENTITY_BYTES // 2, lambda one: replace(one, engines=()))
     return replace(
         view,
         engines=tuple(one for one in view.engines if (one.engine, one.boot) in engines),
         unlisted=len(view.engines) - len(engines),
-        entities=tuple(_fitting(entities, 2 * ENTITY_BYTES)),
-        orders=tuple(_shorten(view.orders, ORDER_BYTES, _without_names)),
+        entities=tuple(_fitting(entities, ENTITY_BYTES)),
+        orders=tuple(_fitting(_shorten(view.orders, ORDER_BYTES // 2, _without_names), ORDER_BYTES)),
     )
 
 
 def _rank(engine: FleetEngine, view: FleetView) -> tuple[bool, ...]:
     """Return an engine's place: itself, expected ones, and those of which a sentence may speak come first."""
     expected = {one.casefold() for one in view.expected_names}
+    is_me = engine.engine.casefold() == view.me.casefold() and view.my_boot in ("", engine.boot)
     return (
-        (engine.engine, engine.boot) != (view.me, view.my_boot),
+        not is_me,
         engine.engine.casefold() not in expected,
         engine.status is not FleetStatus.SILENT,
         engine.status is FleetStatus.ENDED,
@@ -141,24 +141,41 @@ class ChangeBudget:
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
-def _defaults(kind: type) -> tuple[tuple[str, object], ...]:
-    return tuple((one.name, _default(one)) for one in fields(kind))
+def _defaults(value: Any) -> tuple[tuple[str, object], ...]:
+    """Return the names and defaults of the fields of a dataclass's instance."""
+    kind = type(value)
+    if kind not in _KNOWN:
+        _KNOWN[kind] = tuple((one.name, _default(one)) for one in fields(value))
+    return _KNOWN[kind]
+
+
+_KNOWN: Final[dict[type, tuple[tuple[str, object], ...]]] = {}
 
 
 def _default(field: Field[Any]) -> object:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-@lru_cache(maxsize=256)
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _types(value: object) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass's instance."""
+    kind = type(value)
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    return _HINTS[kind]
+
+
+_HINTS: Final[dict[type, dict[str, Any]]] = {}
+
+
+def _is_one(value: object) -> bool:
+    """Return whether a value is an instance of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type)
 
 
 def prune(value: object) -> object:
     """Return the value with mappings for dataclasses, without the fields that have their defaults."""
-    if is_dataclass(value) and not isinstance(value, type):
-        found = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
+    if _is_one(value):
+        found = ((name, getattr(value, name), default) for name, default in _defaults(value))
         return {name: prune(one) for name, one, default in found if one is not default and one != default}
     if isinstance(value, tuple):
         return [prune(one) for one in value]
@@ -169,8 +186,8 @@ def find_change(old: object, new: object) -> Change | None:
     """Return the change from one value to another of its type; None: they are equal."""
     if old is new:
         return None
-    if is_dataclass(new) and type(old) is type(new):
-        names = (name for name, _ in _defaults(type(new)))
+    if _is_one(new) and type(old) is type(new):
+        names = (name for name, _ in _defaults(new))
         changed = {name: find_change(getattr(old, name), getattr(new, name)) for name in names}
         found = {name: change for name, change in changed.items() if change is not None}
         return {"f": found} if found else None
@@ -213,7 +230,7 @@ def _apply(old: Any, change: Change, kind: Any) -> object:
     if "=" in change:
         return msgspec.convert(change["="], kind)
     if "f" in change:
-        kinds = _types(type(old))
+        kinds = _types(old)
         return replace(old, **{name: _apply(getattr(old, name), one, kinds[name]) for name, one in change["f"].items()})
     item = get_args(kind)[0]
     found: list[Any] = []

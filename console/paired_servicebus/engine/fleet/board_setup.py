@@ -268,7 +268,7 @@ class RightsFinding:
     todo: str = ""
 
 
-async def check_rights(admin: RuleManagement, primary: str, used: Mapping[Board, str]) -> tuple[RightsFinding, ...]:
+async def check_rights(admin: RuleManagement, primary: str, used: Mapping[str, str]) -> tuple[RightsFinding, ...]:
     """Return what the rules of the boards and of the namespace, and this engine's keys, permit.
 
     Args:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from math import inf, isfinite
-from sys import intern
 from typing import Final, Literal, assert_never
 
 from paired_servicebus.core.fleet.fleet_documents import (
@@ -133,11 +133,11 @@ def _bound_entity(entity: EntityView) -> EntityView:
     Engines of a pairing send to the same entities, so they share the strings.
     """
     return EntityView(
-        path=intern(bound_text(entity.path, MAX_PATH)),
+        path=_share(bound_text(entity.path, MAX_PATH)),
         state=entity.state,
         since=bound_number(entity.since),
         why="",
-        route=intern(bound_text(entity.route)),
+        route=_share(bound_text(entity.route)),
         sends_per_second=bound_number(entity.sends_per_second),
         accepted=bound_count(entity.accepted),
         diverted=bound_count(entity.diverted),
@@ -156,7 +156,7 @@ def _bound_entity(entity: EntityView) -> EntityView:
         refused_in_outage=bound_count(entity.refused_in_outage),
         refused_at=_bound_time(entity.refused_at),
         first_failure_at=_bound_time(entity.first_failure_at),
-        first_failure_kind=intern(bound_text(entity.first_failure_kind)),
+        first_failure_kind=_share(bound_text(entity.first_failure_kind)),
         carried=entity.carried,
         gateway_senders=bound_count(entity.gateway_senders),
         is_slow=entity.is_slow,
@@ -231,6 +231,12 @@ def sum_figures(snapshot: Snapshot, at: float) -> FleetFigures:
 def _sum_dead_letters(snapshot: Snapshot) -> int | None:
     known = [one.dead_lettered for one in snapshot.queues[:MAX_QUEUES] if one.dead_lettered is not None]
     return sum(bound_count(one) for one in known) if known else None
+
+
+@lru_cache(maxsize=4096)
+def _share(text: str) -> str:
+    """Return one string for all equal ones."""
+    return text
 
 
 def bound_text(text: str, most: int = MAX_NAME) -> str:
