@@ -39,8 +39,9 @@ from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing,
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.relayed_links import RelayedReplies
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, endpoint
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
+from servicebus_amqp import transport
 from servicebus_amqp.encoding.amqp_types import Array, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
@@ -188,9 +189,9 @@ async def test_a_drain_lets_clients_have_their_turn_as_long_as_there_are_any(set
     loop = asyncio.get_running_loop()
     client = await setting.client()
     async with client.get_queue_sender("orders"):
-        assert endpoint._clients[loop] == len(setting.gateway.connections) == 1
+        assert transport._clients[loop] == len(setting.gateway.connections) == 1
     await until(lambda: not setting.gateway.connections)
-    assert endpoint._clients[loop] == 0
+    assert transport._clients[loop] == 0
 
 
 async def test_only_loopback_and_a_free_port_are_bound(setting: Setting) -> None:

@@ -249,7 +249,7 @@ class SdkSenderLink:
         """Begin a use of `timeout` seconds."""
         loop = asyncio.get_running_loop()
         self.began = now = loop.time()
-        self._is_paused = self._opened and now - self._used_at > IDLE_SECONDS
+        self._is_paused = now - self._used_at > IDLE_SECONDS
         self._lock.free = 0
         self._watch.begin(timeout + GRACE, what, loop, now)
 
