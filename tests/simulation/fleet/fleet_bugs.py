@@ -64,6 +64,7 @@ shipped_answers: Final = EngineOrders._answers
 shipped_bounded: Final = pace._bounded
 shipped_issue: Final = fleet_question._issue
 shipped_see: Final = EngineOrders.see
+shipped_to_take_up: Final = engine_orders.to_take_up
 
 
 shipped_board_unread: Final = EngineOrders.board_unread
@@ -175,8 +176,9 @@ def takes_up_all(kept: Kept, *, engine: str, verbs: Any, at: float) -> tuple[Sta
     return tuple(one for one in kept.applied if one.until > at)
 
 
-def takes_up_what_is_over(kept: Kept, **_: Any) -> tuple[StandingFleetOrder, ...]:
-    return kept.applied
+def takes_up_what_is_over(kept: Kept, *, engine: str, verbs: Any, at: float) -> tuple[StandingFleetOrder, ...]:
+    del at
+    return shipped_to_take_up(kept, engine=engine, verbs=verbs, at=-inf)
 
 
 def silent_is_done(*given: Any) -> Any:

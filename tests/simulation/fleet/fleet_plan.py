@@ -174,7 +174,7 @@ class FleetPlan(NamedTuple):
     last_orders: tuple[PlannedOrder, ...]
     heals_at: float
     deaths: tuple[tuple[float, int], ...] = ()
-    """Times from which an engine is killed at its next act, after the decision and before the act."""
+    """Times from which an engine is killed before its next act that replaces an order, after the decision."""
 
     @property
     def healed_at(self) -> float:
@@ -417,7 +417,7 @@ def _death_before_an_act(plan: FleetPlan, random: Random) -> FleetPlan:
     if engine is None:
         return plan
     force, pin = _order_and_later(random, "pin", 80.0)
-    return _scene(plan, pin.at + 60.0, orders=(force, pin), deaths=((pin.at, engine),))
+    return _scene(plan, pin.at + 60.0, orders=(force, pin), deaths=((force.at, engine),))
 
 
 SCENES: Final = (_taken_release, _board_made_anew, _older_and_local, _killed_at_its_start, _death_before_an_act)

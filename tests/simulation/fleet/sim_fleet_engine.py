@@ -62,7 +62,7 @@ from tests.simulation.fleet.fleet_plan import (
     PlannedEngine,
 )
 from tests.simulation.fleet.fleet_run import Act, FleetRun
-from tests.simulation.fleet.order_truth import OrderTruth, TrueOrder, true_order
+from tests.simulation.fleet.order_truth import OrderTruth, TrueOrder, subjects, true_order
 from tests.simulation.fleet.sim_board import Reading, Signers, SimPost, verify
 from tests.simulation.fleet.sim_guard import LOCAL, Held, SimGuard
 
@@ -222,8 +222,15 @@ class SimFleetEngine:
             self.note_state()
 
     def die_at_next_act(self) -> None:
-        """Let it be killed between its next decision and the act."""
+        """Let it be killed between its next decision that replaces an order and the act."""
         self._is_doomed = True
+
+    def _replaces(self, effect: Act) -> bool:
+        """Return whether an effect replaces an order of the fleet that is in force here."""
+        if not isinstance(effect, CarryOut):
+            return False
+        held = (self.guard.held.get(subject) for subject in subjects(effect.order.text))
+        return any(one is not None and one.owner not in (LOCAL, effect.order.id) for one in held)
 
     def _start_again(self) -> None:
         if not self.is_alive:
@@ -449,7 +456,7 @@ class SimFleetEngine:
         if self.is_acting or not self._acts:
             return
         world = self.world
-        if self._is_doomed and isinstance(self._acts[0][0], CarryOut):
+        if self._is_doomed and self._replaces(self._acts[0][0]):
             self._is_doomed = False
             self.crash()
             world.clock.at(world.clock.now + 10.0, self._start_again)
