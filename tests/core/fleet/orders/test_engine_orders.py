@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verified
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
@@ -160,6 +164,43 @@ def test_a_new_engine_obeys_an_order_of_an_ended_key_once_it_reads_its_first_mes
     presence = Posted(number=1, enqueued_at=T0 + 100, ends_at=T0 + 9e3, document=None, carried=carried)
     new.orders.read_reports([presence], T0 + 100, is_whole=True)
     assert new.read(post_of(PIN, at=T0 + 11, signer=ENDED), at=T0 + 100) == ["pin payments"]
+
+
+READS = st.tuples(
+    st.sampled_from(["force", "pin", "release"]), st.integers(0, 40), st.sampled_from([0, 10, 30, 90]), st.booleans()
+)
+"""An order's verb, its issue, how long after it a message with its bytes is posted, and whether its key has an end."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(READS, max_size=7), st.randoms(use_true_random=False), st.booleans())
+def test_in_any_sequence_an_ended_key_sets_nothing_and_a_new_engine_returns_to_no_older_order(
+    reads: list[tuple[str, int, int, bool]], random: Random, is_new: bool
+) -> None:
+    engine = Engine()
+    if is_new:
+        engine.orders = EngineOrders(engine=ME, verbs=FLEET_VERBS)
+    else:
+        engine.read(at=T0)
+    first: dict[str, float] = {}
+    orders: dict[str, Order] = {}
+    posts = []
+    for verb, issue, late, has_end in reads:
+        order = made_order(verb, at=T0 + issue, why="its key ends" if has_end else "its key has no end")
+        orders[order.id], at = order, T0 + issue + late
+        first[order.id] = min(at, first.get(order.id, inf))
+        signer = replace(SIGNER, valid_before=T0 + 50) if has_end else SIGNER
+        posts.append(post_of(order, at=at, signer=signer))
+    counting = {key for key, one in orders.items() if "no end" in one.text.why or first[key] <= T0 + 50}
+    random.shuffle(posts)
+    acts = engine.read(*posts, at=T0 + 200)
+    if is_new:
+        assert acts == []
+        engine.orders.read_reports((), T0 + 200, is_whole=True)
+        acts = engine.step(T0 + 201)
+    known = orders if is_new else counting
+    newest = max(known, key=lambda key: (orders[key].text.issued_at, key), default="")
+    assert acts == ([f"{orders[newest].text.verb} payments"] if newest in counting else [])
 
 
 def test_an_engine_that_was_killed_before_it_had_read_both_boards_is_new_again() -> None:
