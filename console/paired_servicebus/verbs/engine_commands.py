@@ -170,27 +170,27 @@ def require_socket(places: EnginePaths) -> Path:
     return socket
 
 
-def order(wish: VerbRequest, engines: EngineSelection) -> int:
+def order(request: VerbRequest, engines: EngineSelection) -> int:
     """Send the order to each selected engine; return the worst exit status."""
-    status = max(asyncio.run(_ask(places, wish)) for places in select_engines(engines))
-    if wish.command.scope == Scope.ENTITY and status == 0:
+    status = max(asyncio.run(_ask(places, request)) for places in select_engines(engines))
+    if request.command.scope == Scope.ENTITY and status == 0:
         print_lines(["senders elsewhere are not affected; their state is unknown"])
     return status
 
 
-async def _ask(places: EnginePaths, wish: VerbRequest) -> int:
+async def _ask(places: EnginePaths, request: VerbRequest) -> int:
     """Execute the request at one engine; print the result on standard output, or a failure on standard error."""
     try:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
-        command = wish.aimed(snapshot)
-        fault = action_row.fault(wish.action, snapshot, command)
+        command = request.aimed(snapshot)
+        fault = action_row.fault(request.action, snapshot, command)
         if fault:
             raise ConfigurationError(fault)
-        needed = action_row.to_fire(wish.action, snapshot, command)
-        if wish.action.dangerous and not action_row.typed_right(wish.typed, needed):
-            return _preview(wish, snapshot, command)
-        said = await _fire(socket, command, wish.typed)
+        needed = action_row.to_fire(request.action, snapshot, command)
+        if request.action.dangerous and not action_row.typed_right(request.typed, needed):
+            return _preview(request, snapshot, command)
+        said = await _fire(socket, command, request.typed)
     except (ControlError, ConfigurationError) as error:
         return _refused(places, str(error))
     print_lines([f"{snapshot.engine}: {said}"])
@@ -205,18 +205,18 @@ async def _fire(socket: Path, command: Command, typed: str) -> str:
         await client.close()
 
 
-def _preview(wish: VerbRequest, snapshot: Snapshot, command: Command) -> int:
+def _preview(request: VerbRequest, snapshot: Snapshot, command: Command) -> int:
     """Print the preview of the screen's confirmation."""
     from paired_servicebus.ui.commands.action_table import facts, title
 
-    asked = title(wish.action.id, wish.action.label.capitalize(), snapshot, command, snapshot.pairing)
-    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.action.id, snapshot, command))])
+    asked = title(request.action.id, request.action.label.capitalize(), snapshot, command, snapshot.pairing)
+    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(request.action.id, snapshot, command))])
     needed = action_row.to_type(snapshot, command)
-    yes = wish.yes
+    yes = request.yes
     given = "" if yes is None or action_row.typed_right(yes, needed) else f", not {yes}"
-    if wish.action.confirms and not wish.confirmed:
-        needed += f" and --{wish.action.confirms.replace(' ', '-')}"
-    return report_error(f"nothing was done: {wish.action.label} needs --yes {needed}{given}")
+    if request.action.confirms and not request.confirmed:
+        needed += f" and --{request.action.confirms.replace(' ', '-')}"
+    return report_error(f"nothing was done: {request.action.label} needs --yes {needed}{given}")
 
 
 def _refused(places: EnginePaths, text: str) -> int:

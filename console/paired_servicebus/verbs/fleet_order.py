@@ -70,13 +70,13 @@ class _Posted:
     """Whether claims flood the board: then nobody is waited for by name."""
 
 
-def order_over_fleet(wish: VerbRequest, reach: FleetReach, engines: EngineSelection) -> int:
+def order_over_fleet(request: VerbRequest, reach: FleetReach, engines: EngineSelection) -> int:
     """Give an order over the fleet; return the exit status."""
     wait, stands_for = _seconds("--wait", reach.wait), None
     if reach.stands_for is not None:
         stands_for = _seconds("--for", reach.stands_for)
     socket = require_socket(select_engines(engines)[0])
-    return asyncio.run(_order(socket, wish, reach, stands_for, wait))
+    return asyncio.run(_order(socket, request, reach, stands_for, wait))
 
 
 def _seconds(option: str, text: str) -> float:
@@ -86,21 +86,21 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-async def _order(socket: Path, wish: VerbRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
+async def _order(socket: Path, request: VerbRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
     client = await ControlClient.connect(socket, watches=False, fleet=True)
     try:
         snapshot = await wait_for_depths(client, fleet=True)
         if snapshot is None:
             raise ControlError("the engine ended before it reported the fleet")
         view = known_fleet(snapshot)
-        asked = _asked(snapshot, wish, reach, stands_for)
+        asked = _asked(snapshot, request, reach, stands_for)
         draft = draft_request(snapshot, asked, now=time.time())
         if draft.needs_partial and not reach.partial:
             return report_error(f"nothing was ordered: {draft.needs_partial}")
-        if draft.to_type and not typed_right(wish.typed, draft.to_type):
-            return _preview(wish, snapshot, asked, draft)
+        if draft.to_type and not typed_right(request.typed, draft.to_type):
+            return _preview(request, snapshot, asked, draft)
         print_lines([f"note: {text}" for text in draft.takes])
-        posted = await _post(client, wish, view, draft.confirm(wish.typed if draft.to_type else ""), reach)
+        posted = await _post(client, request, view, draft.confirm(request.typed if draft.to_type else ""), reach)
         return await _follow(client, posted, wait)
     except (ControlError, ConfigurationError) as error:
         return report_error(str(error))
@@ -108,18 +108,18 @@ async def _order(socket: Path, wish: VerbRequest, reach: FleetReach, stands_for:
         await client.close()
 
 
-def _asked(snapshot: Snapshot, wish: VerbRequest, reach: FleetReach, stands_for: float | None) -> FleetRequest:
-    command = wish.command
+def _asked(snapshot: Snapshot, request: VerbRequest, reach: FleetReach, stands_for: float | None) -> FleetRequest:
+    command = request.command
     if command.scope == Scope.ENTITY:
-        command = replace(command, targets=fleet_entities(snapshot, command.targets, wish.matching))
+        command = replace(command, targets=fleet_entities(snapshot, command.targets, request.matching))
     else:
-        command = wish.aimed(snapshot)
+        command = request.aimed(snapshot)
     return FleetRequest(command=command, engines=reach.on or None, stands_for=stands_for)
 
 
-def _preview(wish: VerbRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
+def _preview(request: VerbRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
     """Print whom the order would reach; return the exit status."""
-    what = ", ".join(draft.text.targets) or wish.action.whole
+    what = ", ".join(draft.text.targets) or request.action.whole
     states = {(one.engine, one.boot): one.state for one in known_fleet(snapshot).engines}
     listed = draft.expected.engines[:MAX_LISTED]
     names = ", ".join(f"{one.name} ({states.get((one.name, one.boot), 'never heard')})" for one in listed)
@@ -127,19 +127,19 @@ def _preview(wish: VerbRequest, snapshot: Snapshot, asked: FleetRequest, draft: 
     facts = fleet_facts(snapshot, asked, draft, now=time.time())
     print_lines(
         [
-            f"{wish.action.label.capitalize()} over the fleet: {what}",
+            f"{request.action.label.capitalize()} over the fleet: {what}",
             f"{'Engines':<13}{repeated(names) or 'none'}",
             *(f"{label:<13}{text}" for label, text in facts),
         ]
     )
-    needed = draft.to_type.removesuffix(wish.action.confirms).strip()
-    if wish.action.confirms and not wish.confirmed:
-        needed += f" and --{wish.action.confirms.replace(' ', '-')}"
-    return report_error(f"nothing was ordered: {wish.action.label} over the fleet needs --yes {needed}")
+    needed = draft.to_type.removesuffix(request.action.confirms).strip()
+    if request.action.confirms and not request.confirmed:
+        needed += f" and --{request.action.confirms.replace(' ', '-')}"
+    return report_error(f"nothing was ordered: {request.action.label} over the fleet needs --yes {needed}")
 
 
 async def _post(
-    client: ControlClient, wish: VerbRequest, view: FleetView, text: OrderText, reach: FleetReach
+    client: ControlClient, request: VerbRequest, view: FleetView, text: OrderText, reach: FleetReach
 ) -> _Posted:
     signed = encode_order_text(text)
     signature = await sign(signed, reach.key.expanduser())

@@ -53,10 +53,10 @@ def make_verb(action: Action) -> Verb:
         engines = bound.arguments["engines"]
         if action.lists_targets and not names:
             return list_unused(select_engines(engines))
-        wish = _request(action, names, bound.arguments)
+        request = _request(action, names, bound.arguments)
         reach = bound.arguments.get("reach", FleetReach())
         check_alone(reach)
-        return order_over_fleet(wish, reach, engines) if reach.fleet else order(wish, engines)
+        return order_over_fleet(request, reach, engines) if reach.fleet else order(request, engines)
 
     verb.__signature__ = signature  # type: ignore[attr-defined]
     verb.__annotations__ = {}

@@ -109,13 +109,15 @@ class Register:
     def __init__(self, verbs: FleetVerbs, seen: Iterable[SeenOrder] = ()) -> None:
         self._verbs = verbs
         self._by_subject: dict[Subject, tuple[SeenOrder, ...]] = {}
-        self.version = 0
-        """Grows with each change."""
-        self._orders: tuple[int, tuple[SeenOrder, ...]] = (-1, ())
-        self._carried: tuple[int, tuple[CarriedOrder, ...]] = (-1, ())
-        self._newest: dict[str, tuple[int, dict[Subject, SeenOrder]]] = {}
+        self._forget_views()
         for one in seen:
             self.add(one)
+
+    def _forget_views(self) -> None:
+        """Forget what was made of the orders, since they changed."""
+        self._orders: tuple[SeenOrder, ...] | None = None
+        self._carried: tuple[CarriedOrder, ...] | None = None
+        self._newest: dict[str, dict[Subject, SeenOrder]] = {}
 
     def verb(self, one: SeenOrder) -> FleetVerb:
         """Return the action of a seen order."""
@@ -138,29 +140,26 @@ class Register:
             after = _uncovered(sorted((*others, one), key=lambda each: each.age_key, reverse=True))
             self._by_subject[subject] = after
             is_new |= one in after
-        self.version += is_new
+        self._forget_views()
         return is_new
 
     def newest(self, engine: str) -> dict[Subject, SeenOrder]:
         """Return the newest order of each subject that means an engine."""
-        version, known = self._newest.get(engine, (-1, {}))
-        if version == self.version:
-            return known
-        found: dict[Subject, SeenOrder] = {}
-        for subject, seen in self._by_subject.items():
-            meant = next((one for one in seen if is_meant(one.text.engines, engine)), None)
-            if meant is not None:
-                found[subject] = meant
-        self._newest[engine] = (self.version, found)
-        return found
+        if engine not in self._newest:
+            meant = {
+                subject: next((one for one in seen if is_meant(one.text.engines, engine)), None)
+                for subject, seen in self._by_subject.items()
+            }
+            self._newest[engine] = {subject: one for subject, one in meant.items() if one is not None}
+        return self._newest[engine]
 
     @property
     def orders(self) -> tuple[SeenOrder, ...]:
         """Return every order that is the newest of one of its subjects for an engine, the newest first."""
-        if self._orders[0] != self.version:
+        if self._orders is None:
             found = {one.order.id: one for seen in self._by_subject.values() for one in seen}
-            self._orders = self.version, tuple(sorted(found.values(), key=lambda one: one.age_key, reverse=True))
-        return self._orders[1]
+            self._orders = tuple(sorted(found.values(), key=lambda one: one.age_key, reverse=True))
+        return self._orders
 
     def find(self, order_id: str) -> SeenOrder | None:
         """Return an order by its id; None: it is not known, or newer ones replaced all of it."""
@@ -178,37 +177,31 @@ class Register:
             after = tuple(replace(one, counts=verdicts.get(one.order.id, one.counts)) for one in seen)
             changed |= after != seen
             self._by_subject[subject] = after
-        self.version += changed
+        self._forget_views()
         return changed
 
     def forget_over(self, at: float) -> bool:
         """Forget the orders that can decide nothing any more; return whether there were any."""
         if not self.orders or self.orders[-1].text.issued_at + ORDER_SECONDS > at:
             return False
-        over = [
-            subject
+        left = {
+            subject: tuple(one for one in seen if one.text.issued_at + ORDER_SECONDS > at)
             for subject, seen in self._by_subject.items()
-            if any(one.text.issued_at + ORDER_SECONDS <= at for one in seen)
-        ]
-        for subject in over:
-            left = tuple(one for one in self._by_subject[subject] if one.text.issued_at + ORDER_SECONDS > at)
-            if left:
-                self._by_subject[subject] = left
-            else:
-                del self._by_subject[subject]
-        self.version += bool(over)
-        return bool(over)
+        }
+        self._by_subject = {subject: seen for subject, seen in left.items() if seen}
+        self._forget_views()
+        return True
 
     def carried(self) -> tuple[CarriedOrder, ...]:
         """Return the orders that a presence carries: releases first, since they protect, then the newest."""
-        if self._carried[0] != self.version:
-            self._carried = self.version, self._choose()
-        return self._carried[1]
+        if self._carried is None:
+            self._carried = self._choose()
+        return self._carried
 
     def _choose(self) -> tuple[CarriedOrder, ...]:
         found: list[CarriedOrder] = []
         size = 0
-        for one in sorted(self.orders, key=lambda each: self.verb(each).stands):
+        for one in sorted(self.orders, key=lambda each: (not each.counts, self.verb(each).stands)):
             carried = one.order.carried
             size += len(one.order.signed) + len(carried.signature)
             if len(found) >= MAX_CARRIED or size > MAX_CARRIED_BYTES:
@@ -294,8 +287,9 @@ LATE_SECONDS: Final = 60.0
 """Seconds after its issue from which an order takes effect late: an engine looks at the board once a minute."""
 MAX_REFUSALS: Final = 10
 """Orders that do not count and are answered: anyone with Send can post them."""
-MAX_CLAIMED: Final = 100
-"""Orders that an engine shows without a verdict, because it looks only."""
+MAX_UNPROVEN: Final = 100
+"""Orders of which one kind is kept without a right: claims that an engine shows because it looks only, and orders by a
+key that has ended."""
 NO_RIGHT: Final = "its signer has no right to order"
 RELEASED_HERE: Final = "released here by a local operator"
 NOT_KEPT: Final = "no order of the fleet is carried out: what was seen cannot be kept on disk"
@@ -368,7 +362,7 @@ class EngineOrders:
         neither that order nor an older one of its subjects.
         """
         void = why_void(one.order.text, one.signer, engine=self._engine, verbs=self._verbs, first_at=first_at)
-        if void is None or (void.rule is Rule.KEY and self._is_new):
+        if void is None or (void.rule is Rule.KEY and self._is_new and self._has_room):
             signer = one.signer
             seen = SeenOrder(
                 order=one.order, by=signer.by, fingerprint=signer.fingerprint, first_at=first_at, counts=void is None
@@ -377,6 +371,11 @@ class EngineOrders:
                 self._changed()
                 self._seen_in[one.order.id] = self.version
         return void
+
+    @property
+    def _has_room(self) -> bool:
+        """Return whether one more order without a right is kept: the holder of an ended key can sign many."""
+        return sum(not one.counts for one in self._register.orders) < MAX_UNPROVEN
 
     def _read(self, post: Posted, order: Order) -> None:
         signer = post.signer
@@ -393,7 +392,7 @@ class EngineOrders:
     def _claim(self, order: Order, first_at: float) -> None:
         anybody = Signer(by="", fingerprint="")
         void = why_void(order.text, anybody, engine=self._engine, verbs=self._verbs, first_at=first_at)
-        if void is None and len(self._claimed.orders) < MAX_CLAIMED:
+        if void is None and len(self._claimed.orders) < MAX_UNPROVEN:
             self._claimed.add(SeenOrder(order=order, by="", fingerprint="", first_at=first_at))
 
     def _refuse(self, order_id: str, text: str) -> None:
