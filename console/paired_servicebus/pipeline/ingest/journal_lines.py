@@ -15,7 +15,7 @@ An unreadable line becomes a row with its text and the reason in `trouble`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -243,41 +243,33 @@ def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path], *,
 
     Raises OSError.
     """
-    _make_lines(connection, [], {})
+    connection.execute("create or replace table lines (line varchar, is_text boolean, file varchar)")
     connection.execute(f"create or replace table events as {events_sql(DUCKDB)}")
-    texts: list[Path] = []
-    bytes_: dict[str, bytes] = {}
     size = 0
     for path in files:
         data = path.read_bytes()
         size += len(data)
-        if _is_text(data):
-            texts.append(path)
-        else:
-            bytes_[path.name] = data
+        _insert_lines(connection, path.name, data)
         if size >= FILE_BYTES:
-            _insert(connection, texts, bytes_, kinds)
-            texts, bytes_, size = [], {}, 0
-    _insert(connection, texts, bytes_, kinds)
+            _insert_events(connection, kinds)
+            size = 0
+    _insert_events(connection, kinds)
     connection.execute("drop table lines")
 
 
-def _insert(
-    connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes], kinds: Sequence[str]
-) -> None:
-    _make_lines(connection, texts, others)
+def _insert_events(connection: duckdb.DuckDBPyConnection, kinds: Sequence[str]) -> None:
     if kinds:
         listed = ", ".join(f'\'"kind":"{kind}"\'' for kind in kinds)
         connection.execute(f'delete from lines where regexp_extract(line, \'"kind":"[^"]*"\') not in ({listed})')
     connection.execute(f"insert into events {events_sql(DUCKDB)}")
+    connection.execute("truncate lines")
 
 
-def _make_lines(connection: duckdb.DuckDBPyConnection, texts: Sequence[Path], others: Mapping[str, bytes]) -> None:
-    """Make the table `lines` of files of UTF-8, and of others by their names."""
-    connection.execute("create or replace table lines (line varchar, is_text boolean, file varchar)")
-    for path in texts:  # duckdb would read all of them before the first line
-        connection.execute(_OF_TEXT, [str(path)])
-    for name, data in others.items():
+def _insert_lines(connection: duckdb.DuckDBPyConnection, name: str, data: bytes) -> None:
+    """Add the lines of a file to the table `lines`."""
+    try:
+        connection.execute(_OF_TEXT, [data.decode(), name])
+    except UnicodeDecodeError:
         lines = data.split(b"\n")
         decoded = [line.decode(errors="replace") for line in lines]
         connection.execute(_OF_BYTES, [decoded, [_is_text(line) for line in lines], name])
@@ -291,7 +283,5 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-_OF_TEXT: Final = """
-insert into lines select unnest(string_split(content, chr(10))), true, parse_filename(filename) from read_text(?)
-"""
+_OF_TEXT: Final = "insert into lines select unnest(string_split(?, chr(10))), true, ?"
 _OF_BYTES: Final = "insert into lines select unnest(?::varchar[]), unnest(?::boolean[]), ?"
