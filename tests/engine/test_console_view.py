@@ -21,6 +21,8 @@ from paired_servicebus.engine.control.console_view import (
     bound_fleet,
     find_change,
     size_of,
+    size_of_claims,
+    without_new_claims,
 )
 from paired_servicebus.engine.control.protocol import SnapshotChanged, SnapshotSent, decode_from_engine, encode
 from tests import fleet_views
@@ -118,6 +120,17 @@ def test_changes_of_the_fleet_have_a_budget() -> None:
     assert sum(allowed) <= CHANGE_BURST + 600 * CHANGE_BYTES_A_SECOND + 20_000
     assert len(allowed) > 100
     assert budget.allows(1, 700.0)
+
+
+def test_beyond_the_budget_orders_and_answers_still_come() -> None:
+    """Nothing that an order needs depends on the number of claims."""
+    before = replace(snapshot("me"), fleet=replace(fleet_views.calm(), orders=()))
+    after = replace(snapshot("me"), fleet=replace(forged(500, wide=True), orders=fleet_views.outage().orders))
+    assert size_of_claims(find_change(before, after) or {}) > 100_000
+    held = without_new_claims(before, after)
+    assert held.fleet is not None
+    assert (held.fleet.engines, held.fleet.orders) == (fleet_views.calm().engines, fleet_views.outage().orders)
+    assert size_of_claims(find_change(before, held) or {}) == 0
 
 
 def test_equal_snapshots_have_no_change() -> None:

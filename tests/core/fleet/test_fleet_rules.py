@@ -491,6 +491,21 @@ def test_expected_and_known_engines_stay_in_a_flood_and_no_claim_drives_them_out
     assert (len(names), "ghost-100" in names, read.is_flooded(START + 600)) == (MAX_ENGINES, False, True)
 
 
+def test_in_a_flood_no_entity_of_an_engine_that_was_heard_once_is_shown() -> None:
+    """A claim makes no alarm by itself: the flood is the alarm."""
+    read = Roster(author("me"))
+    lost = (FleetEntityState(path="ghostly", state=State.FAILED_OVER, since=START),)
+    for number, name in enumerate(("pay-1", "pay-1"), 1):
+        read.read(posted(number, report(name, orders=State.FAILED_OVER), START + 20 * number), START)
+    few = [posted(number, presence(f"ghost-{number}", not_well=lost), START + 70) for number in range(100, 103)]
+    for post in few:
+        read.read(post, START)
+    assert {one.path for one in read.engines(START + 75).entities()} == {"orders", "ghostly"}
+    for number in range(200, 200 + MAX_ENGINES):
+        read.read(posted(number, presence(f"ghost-{number}", not_well=lost), START + 71), START)
+    assert {one.path for one in read.engines(START + 75).entities()} == {"orders"}
+
+
 def test_an_engine_whose_clock_is_ahead_shows_its_own_newest_document() -> None:
     """Its clock dates what it posted, the namespace dates what it reads: an older copy of its own is never newer."""
     read = Roster(author("me"))

@@ -708,12 +708,13 @@ class FleetMember:
         """Return the fleet as this engine knows it."""
         seen = self._seen()
         entities = seen.entities()
+        answers = seen.answers | {(bound_text(self._me).casefold(), bound_text(self._boot)): self.orders.rows}
         return FleetView(
             me=bound_text(self._me),
             my_boot=bound_text(self._boot),
             engines=seen.engines,
             entities=entities,
-            orders=order_views(self.orders.shown, self._verbs, seen.engines, seen.answers, self._expect),
+            orders=order_views(self.orders.shown, self._verbs, seen.engines, answers, self._expect),
             read_at=self._read_at,
             trouble=self._troubles.text,
             trouble_since=self._troubles.since,

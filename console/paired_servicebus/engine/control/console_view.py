@@ -30,12 +30,12 @@ from paired_servicebus.core.model.snapshot import (
     UnusedQueue,
 )
 
-ENGINE_BYTES: Final = 110_000
+ENGINE_BYTES: Final = 95_000
 ENTITY_BYTES: Final = 45_000
 ORDER_BYTES: Final = 30_000
 """Bytes of the parts of a fleet's view; together they are less than 200 kB."""
 CHANGE_BYTES_A_SECOND: Final = 4_000.0
-"""Bytes of changes of the fleet that a console gets, over time."""
+"""Bytes of changes of claimed engines and their entities that a console gets, over time."""
 CHANGE_BURST: Final = 100_000.0
 """The same at once, after a quiet time: a fleet of 500 engines that fails over."""
 
@@ -136,6 +136,20 @@ class ChangeBudget:
             return False
         self._left -= size
         return True
+
+
+def size_of_claims(change: Change) -> int:
+    """Return the bytes of what a change says of engines and their entities; 0: nothing."""
+    fleet = change.get("f", {}).get("fleet", {}).get("f", {})
+    return sum(len(msgspec.json.encode(fleet[name])) for name in ("engines", "entities") if name in fleet)
+
+
+def without_new_claims(old: Snapshot, new: Snapshot) -> Snapshot:
+    """Return the new snapshot with the engines and entities of the old one: orders and their answers go on."""
+    if old.fleet is None or new.fleet is None:
+        return new
+    kept = replace(new.fleet, engines=old.fleet.engines, entities=old.fleet.entities, unlisted=old.fleet.unlisted)
+    return replace(new, fleet=kept)
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------

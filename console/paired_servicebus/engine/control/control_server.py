@@ -28,7 +28,15 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
-from paired_servicebus.engine.control.console_view import Change, ChangeBudget, bound_fleet, find_change, prune
+from paired_servicebus.engine.control.console_view import (
+    Change,
+    ChangeBudget,
+    bound_fleet,
+    find_change,
+    prune,
+    size_of_claims,
+    without_new_claims,
+)
 from paired_servicebus.engine.control.protocol import is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
@@ -452,9 +460,9 @@ class ControlServer:
             console.snapshot = snapshot
             return protocol.encode(protocol.SnapshotSent(cast(Snapshot, prune(snapshot))))
         change = self._change(old, snapshot)
-        fleet = change.get("f", {}).get("fleet")
-        if fleet is not None and not console.budget.allows(len(msgspec.json.encode(fleet)), time.monotonic()):
-            snapshot = replace(snapshot, fleet=old.fleet)
+        size = size_of_claims(change)
+        if size and not console.budget.allows(size, time.monotonic()):
+            snapshot = without_new_claims(old, snapshot)
             change = find_change(old, snapshot) or {"f": {}}
         console.snapshot = snapshot
         return protocol.encode(protocol.SnapshotChanged(change))

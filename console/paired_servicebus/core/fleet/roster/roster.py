@@ -511,7 +511,8 @@ class Roster:
         for (name, _), record in sorted(self._records.items()):
             if record.is_shown:
                 boots[name].append(record)
-        shown = []
+        unknown = {id(self._records[key]) for key in self._strangers} if self.is_flooded(now) else set[int]()
+        shown, known = list[EngineReport](), list[EngineReport]()
         for records in boots.values():
             running = _without_replaced(records)
             statuses = [(one, one.status(now, watched_since=watched_since, pace=pace)) for one in running]
@@ -521,7 +522,8 @@ class Roster:
                 view = record.view(status, others)
                 if view is not None:
                     shown.append(_report_of(record, view))
-        return RosterView(shown)
+                    known += [] if id(record) in unknown else shown[-1:]
+        return RosterView(shown, known)
 
 
 def _without_replaced(records: list[EngineRecord]) -> list[EngineRecord]:
@@ -555,12 +557,12 @@ def _report_of(record: EngineRecord, view: FleetEngine) -> EngineReport:
 
 
 class RosterView:
-    """The engines at one time."""
+    """The engines at one time. known: those whose entities are shown: in a flood, not the ones heard once."""
 
-    def __init__(self, reports: list[EngineReport]) -> None:
-        self.reports = tuple(reports)
-        self.engines: tuple[FleetEngine, ...] = _bounded(one.engine for one in reports)
-        self.answers = {(one.engine.engine.casefold(), one.engine.boot): one.answers for one in reports}
+    def __init__(self, shown: list[EngineReport], known: list[EngineReport]) -> None:
+        self.reports = tuple(known)
+        self.engines: tuple[FleetEngine, ...] = _bounded(one.engine for one in shown)
+        self.answers = {(one.engine.engine.casefold(), one.engine.boot): one.answers for one in shown}
 
     @property
     def running(self) -> int:
