@@ -13,6 +13,7 @@ from paired_servicebus.pipeline.table_store.empty_files import write_rows
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 START: Final = 1_764_028_800
 """2025-11-25 00:00:00 UTC."""
@@ -80,7 +81,7 @@ def _values(history: History) -> dict[str, int]:
     }
 
 
-def _staged(connection: duckdb.DuckDBPyConnection, place: Path, table: str, query: str) -> Iterator[Staged]:
+def _staged(connection: duckdb.DuckDBPyConnection, place: Place, table: str, query: str) -> Iterator[Staged]:
     columns = TABLES[table]
     time = next((name for name in ("event_time", "minute", "first_at") if name in columns), "")
     if table not in DATED:
@@ -99,7 +100,7 @@ def _staged(connection: duckdb.DuckDBPyConnection, place: Path, table: str, quer
         yield _written(connection, place / f"{table}-{name}.parquet", table, part, file)
 
 
-def _written(connection: duckdb.DuckDBPyConnection, path: Path, table: str, query: str, name: str) -> Staged:
+def _written(connection: duckdb.DuckDBPyConnection, path: Place, table: str, query: str, name: str) -> Staged:
     write_rows(connection, path, table, query)
     counted = connection.execute(f"select count(*) from read_parquet('{path}')").fetchone()
     assert counted is not None

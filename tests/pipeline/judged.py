@@ -14,7 +14,7 @@ from paired_servicebus.pipeline.judging import audit_sql
 from paired_servicebus.pipeline.judging import judge as audit
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.judge import derive
-from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 
 Row = dict[str, Any]
@@ -94,7 +94,11 @@ def event_rows(records: Sequence[Record]) -> list[Row]:
         {
             "v": 1, "engine": one.engine, "boot": one.boot, "seq": one.seq, "event_time": micros(one.event.at),
             "kind": one.event.kind,
-            **{field.name: getattr(one.event, field.name) for field in fields(one.event) if field.name != "at"},
+            **{
+                COLUMN_OF.get(field.name, field.name): getattr(one.event, field.name)
+                for field in fields(one.event)
+                if field.name != "at"
+            },
         }
         for one in records
     ]  # fmt: skip

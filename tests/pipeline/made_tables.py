@@ -16,7 +16,7 @@ from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE, write_rows
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
-from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, DATED, TABLES, TIMELINE
+from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, COUNTED_KINDS, DATED, TABLES, TIMELINE
 
 ENGINE, BOOT = "e1", "b1"
 MICROSECONDS = 1_000_000
@@ -33,7 +33,11 @@ def utc(seconds: float) -> datetime:
 def event_row(record: Record) -> Row:
     """A record as a row of `events`."""
     event = record.event
-    values: dict[str, Any] = {field.name: getattr(event, field.name) for field in fields(event) if field.name != "at"}
+    values: dict[str, Any] = {
+        COLUMN_OF.get(field.name, field.name): getattr(event, field.name)
+        for field in fields(event)
+        if field.name != "at"
+    }
     for name, value in values.items():
         if name.endswith("_at") and value is not None:
             values[name] = utc(value)

@@ -163,7 +163,7 @@ def test_a_batch_that_was_committed_and_comes_again_is_not_taken(loop_of: Any, t
     with Lake(tmp_path / "t") as lake:
         loop = loop_of(lake)
         for number in (0, 1, 1, 0):
-            loop._batch(None, number)
+            loop.add_batch(None, number)
         assert lake.manifest.batch == 2
 
 
@@ -171,7 +171,7 @@ def test_a_file_that_grew_since_it_was_read_is_read_again(loop_of: Any, journal:
     path = journal / "a.jsonl"
     with Lake(tmp_path / "t") as lake:
         loop = loop_of(lake)
-        loop._batch(None, 0)
+        loop.add_batch(None, 0)
         loop.read_changed()
         assert loop._spark.paths == []
         path.write_text("{}\n{}\n")

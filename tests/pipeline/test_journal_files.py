@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.errors import PairedError, PipelineError
+from paired_servicebus.core.errors import ConfigurationError, PairedError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN
 from paired_servicebus.pipeline.ingest import journal_files
 from paired_servicebus.pipeline.ingest.journal_files import (
@@ -18,6 +18,7 @@ from paired_servicebus.pipeline.ingest.journal_files import (
     JournalFlusher,
     find_journal_files,
 )
+from paired_servicebus.pipeline.table_store.store_path import place_of
 from tests.approval import Approve
 
 
@@ -193,10 +194,24 @@ def test_a_root_that_may_not_be_read_is_an_error(
     approve.part(refused.value, "errors of the pipeline")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/journal", "abfss://c@account.dfs.core.windows.net/x", "file:///srv"])
-def test_a_url_is_refused_with_the_verb_that_serves_stores(url: str) -> None:
-    with pytest.raises(PipelineError, match=r"a URL: only folders .* paired tables publish"):
+@pytest.mark.parametrize("url", ["https://host/journal", "wasbs://c@account/x"])
+def test_a_url_of_no_store_is_refused_with_those_that_are(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"no place for journals or tables: .* s3a://BUCKET/PATH"):
         find_journal_files([Path(url)])
+
+
+@pytest.mark.parametrize("url", ["s3a://key:c4n4ry@bucket/x", "abfss://c@account.dfs.core.windows.net/x?sig=c4n4ry"])
+def test_a_key_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="belongs into the environment") as refused:
+        place_of(url)
+    assert "c4n4ry" not in str(refused.value)
+
+
+def test_a_place_is_a_folder_or_a_path_in_a_store() -> None:
+    assert place_of("file:///srv/journal") == Path("/srv/journal")
+    assert place_of(Path("/srv/journal")) == Path("/srv/journal")
+    for written in ("s3://bucket/a/b/", "s3a://bucket/a/b", Path("s3a://bucket/a/b")):
+        assert str(place_of(written)) == "s3a://bucket/a/b"
 
 
 # -- Copies in progress: which files may change after they were read

@@ -18,6 +18,7 @@ from hypothesis import strategies as some
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.ingest.journal_lines import LONGEST, LONGEST_LINE
+from paired_servicebus.pipeline.table_store.schema import COLUMN_OF
 from tests.bench.spark.synthetic_journal import events
 from tests.damaged import UNREADABLE, flipped
 from tests.damaged import write as write_journal
@@ -48,7 +49,8 @@ def raw(name: str, value: str, of: dict[str, Any] = GOOD) -> bytes:
 
 
 def row_of(written: dict[str, Any], **changes: Any) -> Row:
-    return {name: value for name, value in written.items() if name != "ts"} | {"event_time": utc(9e-6)} | changes
+    columns = {COLUMN_OF.get(name, name): value for name, value in written.items() if name != "ts"}
+    return columns | {"event_time": utc(9e-6)} | changes
 
 
 READABLE: Final[dict[str, tuple[bytes, Row]]] = {

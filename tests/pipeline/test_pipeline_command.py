@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from paired_servicebus.cli import main
-from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.pairing_events import Delivered, EngineStarted, Record
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
@@ -108,11 +108,10 @@ def test_skipped_files_are_told_before_spark_starts(
     assert "is not read: its name is no text; rename it" in capsys.readouterr().err
 
 
-def test_tables_in_a_store_are_refused(pipeline: Interrupted, tmp_path: Path) -> None:
-    """The bug: `--tables abfss://…` made a local folder."""
+def test_tables_at_a_url_of_no_store_are_refused(pipeline: Interrupted, tmp_path: Path) -> None:
     (tmp_path / "e-1-1.jsonl").touch()
-    order = PipelineOrder(journals=(tmp_path,), tables=Path("abfss://c@a.dfs.core.windows.net/x"), once=True)
-    with pytest.raises(PipelineError, match=r"--tables is abfss://c@a.* a URL: .* paired tables publish --to"):
+    order = PipelineOrder(journals=(tmp_path,), tables=Path("https://host/x"), once=True)
+    with pytest.raises(ConfigurationError, match=r"https://host/x is no place for journals or tables"):
         run_pipeline(order)
 
 
@@ -122,9 +121,9 @@ def test_tables_in_a_store_are_refused(pipeline: Interrupted, tmp_path: Path) ->
         (
             "commits/c0000000001.json",
             '{"version": 2}',
-            "has format 2, and this release has 3: name another folder with --tables",
+            "has format 2, and this release has 4: name another folder with --tables",
         ),
-        ("commits/c0000000001.json", '{"version": 99}', "has format 99, and this release has 3"),
+        ("commits/c0000000001.json", '{"version": 99}', "has format 99, and this release has 4"),
         ("commits/c0000000001.json", "{", "no version of the tables in .* is whole"),
         ("notes.txt", "theirs", "has notes.txt in it, which is not of tables"),
     ],
@@ -146,12 +145,12 @@ def test_tables_of_a_later_program_and_folders_of_somebody_else_are_untouched(
 
 
 @pytest.mark.parametrize("verb", ["pipeline", "rehearse", "report"])
-def test_a_journal_in_a_store_is_refused(
+def test_a_journal_at_a_url_of_no_store_is_refused(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([verb, "--journal", str(tmp_path), "--journal", "s3://bucket/x"]) == 2
-    assert "--journal is s3://bucket/x, a URL" in capsys.readouterr().err
+    assert main([verb, "--journal", str(tmp_path), "--journal", "https://host/x"]) == 2
+    assert "https://host/x is no place for journals or tables" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -237,7 +237,7 @@ def test_files_that_the_journal_gave_up_meanwhile_hold_up_nothing(
 ) -> None:
     journal, folder = stage
     *_, newest = sorted((journal / CLOSED).iterdir())
-    take = BatchLoop._batch
+    take = BatchLoop.add_batch
 
     def gone_first(loop: BatchLoop, lines: Any, number: int) -> None:
         for path in (journal / CLOSED).iterdir():
@@ -245,7 +245,7 @@ def test_files_that_the_journal_gave_up_meanwhile_hold_up_nothing(
                 path.unlink()
         take(loop, lines, number)
 
-    monkeypatch.setattr(BatchLoop, "_batch", gone_first)
+    monkeypatch.setattr(BatchLoop, "add_batch", gone_first)
     take_once(spark, folder, journal)
     with Tables.open(folder) as tables:
         assert tables.row("select count(*) as n from events") == {"n": 5}

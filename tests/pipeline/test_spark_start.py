@@ -78,9 +78,19 @@ def test_a_master_without_a_port_is_refused(url: str) -> None:
         require_master(url)
 
 
-def test_spark_connect_is_refused_with_what_to_name_instead() -> None:
-    with pytest.raises(SparkFailedError, match=r"^sc://host:15002 is a Spark Connect server, .* spark://HOST:7077"):
-        require_master("sc://host:15002")
+def test_a_spark_connect_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **__: object) -> socket.socket:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(SparkFailedError, match=r"host:15002 \(Connection refused\)"):
+        require_master("sc://host")
+
+
+@pytest.mark.parametrize("url", ["sc://", "sc://host:many", "sc:///x"])
+def test_a_spark_connect_server_without_a_host_is_refused(url: str) -> None:
+    with pytest.raises(SparkFailedError, match="it is written sc://HOST:PORT"):
+        require_master(url)
 
 
 @pytest.mark.parametrize("url", ["local", "local[2,4]", "yarn", "k8s://https://host:6443", "bogus"])

@@ -110,7 +110,7 @@ def test_three_versions_stay_and_older_ones_for_those_who_read_them(
 
 
 def damage_commit(folder: Path) -> None:
-    commit_paths(folder)[0].write_bytes(b'{"version":3,"life":"\xff"}')
+    commit_paths(folder)[0].write_bytes(b'{"version":4,"life":"\xff"}')
 
 
 def empty_commit(folder: Path) -> None:
@@ -167,7 +167,7 @@ def test_tables_of_a_later_program_are_refused_and_stay(tmp_path: Path, approve:
     (manifest,) = commit_paths(tmp_path)
     manifest.write_text('{"version": 99, "files": "otherwise"}')
     for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
-        with pytest.raises(NoTablesError, match="has format 99, and this release has 3"):
+        with pytest.raises(NoTablesError, match="has format 99, and this release has 4"):
             opened(tmp_path)
     approve.part(manifest.read_text(), "errors of the pipeline", has=("99",))
 

@@ -310,13 +310,11 @@ def test_no_tables_and_those_of_others_are_one_sentence(
 
 
 @pytest.mark.parametrize("verb", [("check",), ("query", "select 1"), ("publish", "--to", "x")])
-def test_tables_in_a_store_are_refused(capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]) -> None:
-    """The bug: a folder `abfss:` was made here."""
+def test_tables_at_a_url_of_no_store_are_refused(capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]) -> None:
     name, *rest = verb
-    assert main(["tables", name, *rest, "--tables", "abfss://c@a.dfs.core.windows.net/x"]) == 2
+    assert main(["tables", name, *rest, "--tables", "https://host/x"]) == 2
     said = capsys.readouterr().err
-    assert "--tables is abfss://c@a.dfs.core.windows.net/x, a URL" in said
-    assert "paired tables publish --to" in said
+    assert "https://host/x is no place for journals or tables" in said
 
 
 def test_a_limit_that_is_no_time_is_refused(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,14 +28,13 @@ from paired_servicebus.pipeline.judging.judge import derive, empty_of, judge
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
+from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries
 
 MAX_EVENTS: Final = 5_000_000
 MAX_RECENT: Final = 24 * 1024 * 1024
 RECENT_KINDS: Final = (*STORY_KINDS, "engine-started", "engine-stopped", "engine-retired", "sends", "operations")
 """Kinds of events that episodes and their figures are made of."""
-LONGEST: Final = 64 * 1024
-"""Characters of an unreadable line that its row has."""
 TOO_MANY: Final = (
     "the journal has {lines:,} records, and {most:,} at most are judged without the pipeline: run paired pipeline "
     "--once, which needs the extra spark"
@@ -51,7 +50,7 @@ class JournalTables(TableQueries):
 
     batch: Final = 0
 
-    def __init__(self, folders: tuple[Path, ...], note: str) -> None:
+    def __init__(self, folders: tuple[Place, ...], note: str) -> None:
         self.folders = folders
         self.read_at = self.written_at = time.time()
         self.note = note
@@ -90,7 +89,7 @@ class JournalTables(TableQueries):
         return since
 
     @classmethod
-    def open(cls, roots: Sequence[Path], *, most: int = MAX_EVENTS, in_flight: int = IN_FLIGHT) -> Self:
+    def open(cls, roots: Sequence[Place], *, most: int = MAX_EVENTS, in_flight: int = IN_FLIGHT) -> Self:
         """Return the tables of the journal files below some folders.
 
         Args:
@@ -102,13 +101,13 @@ class JournalTables(TableQueries):
         found = find_journal_files(roots)
         found.require()
         left_out = f"{found.being_written} files of running engines are not whole yet, and are left out"
-        tables = cls(tuple(roots), left_out if found.being_written else "")
+        tables = cls(found.roots, left_out if found.being_written else "")
         try:
             _check_size(found.files, most)
             tables._make([file.path for file in found.files], in_flight)
         except OSError as error:
             tables.__exit__(None, None, None)
-            raise PipelineError(f"{error.filename} cannot be read: {error.strerror or error}") from error
+            raise PipelineError(f"{error.filename or 'a file'} cannot be read: {error.strerror or error}") from error
         except BaseException:
             tables.__exit__(None, None, None)
             raise
@@ -132,7 +131,7 @@ class JournalTables(TableQueries):
         names = [column[0] for column in done.description or ()]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
-    def _make(self, files: Sequence[Path], in_flight: int) -> None:
+    def _make(self, files: Sequence[Place], in_flight: int) -> None:
         engine = DuckdbEngine(self._connection)
         load_events(self._connection, files)
         if self.rows(_REPEATS)[0]["repeats"]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.time_format import day_and_clock
-from paired_servicebus.pipeline.ingest.journal_files import find_journal_files, refuse_url
+from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
 from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest
+from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
 
@@ -35,8 +35,8 @@ def run_pipeline(order: PipelineOrder) -> int:
     """
     if order.trigger <= 0:
         raise PipelineError(f"--trigger is {order.trigger:g}; it must be more than 0 seconds")
-    refuse_url("--tables", order.tables)
-    refuse_tables(order.tables)
+    tables = place_of(order.tables)
+    refuse_tables(tables)
     found = find_journal_files(order.journals)
     if order.once:
         found.require()
@@ -47,10 +47,8 @@ def run_pipeline(order: PipelineOrder) -> int:
         bar.say(note)
     pipeline = start_pipeline(order)
     if not order.once:
-        journals = ", ".join(str(journal) for journal in order.journals)
-        _tell(
-            f"following {journals} into {order.tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost by it"
-        )
+        journals = ", ".join(str(journal) for journal in found.roots)
+        _tell(f"following {journals} into {tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost by it")
     try:
         status = wait_shown(pipeline.wait, pipeline.log, bar)
     except KeyboardInterrupt:
@@ -63,15 +61,15 @@ def run_pipeline(order: PipelineOrder) -> int:
     if status:
         raise PipelineError(pipeline.trouble() or f"the pipeline was ended with status {status}; see {pipeline.log}")
     try:
-        _tell(*summary(order.tables))
+        _tell(*summary(tables))
     except NoTablesError:
         if order.once:
             raise
-        _tell(f"no tables were made in {order.tables} yet")
+        _tell(f"no tables were made in {tables} yet")
     return 0
 
 
-def refuse_tables(folder: Path) -> None:
+def refuse_tables(folder: Place) -> None:
     """Raise PipelineError or NoTablesError for tables of a later program and for a folder of other files.
 
     Nothing is touched then; the process would write its log there.
@@ -85,7 +83,7 @@ def refuse_tables(folder: Path) -> None:
         raise PipelineError(f"the tables' folder {folder} cannot be used: {error.strerror or error}") from error
 
 
-def summary(folder: Path) -> list[str]:
+def summary(folder: Place) -> list[str]:
     """Return the tables in a few lines. Raises NoTablesError."""
     with Tables.open(folder) as tables:
         counted = tables.row(_COUNTED)

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +21,15 @@ from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
 from paired_servicebus.pipeline.ingest.journal_files import JournalFlusher, find_journal_files
-from paired_servicebus.pipeline.spark.spark_session import LOCAL, find_java, first_line, is_local, open_session
+from paired_servicebus.pipeline.spark.spark_session import (
+    DELTA_SETTINGS,
+    LOCAL,
+    find_java,
+    first_line,
+    is_connect,
+    is_local,
+    open_session,
+)
 from paired_servicebus.pipeline.spark.worker_sight import require_sight
 from paired_servicebus.pipeline.spark_processes import (
     NOTE,
@@ -34,6 +43,7 @@ from paired_servicebus.pipeline.spark_processes import (
     write_line,
 )
 from paired_servicebus.pipeline.table_store.lake import STAGING, Lake
+from paired_servicebus.pipeline.table_store.store_path import Place, own_folder, place_of, spark_settings_of_store
 
 NICE: Final = 10
 
@@ -41,6 +51,7 @@ NICE: Final = 10
 def main() -> int:
     """Run the order; return the exit status."""
     order = PipelineOrder.read(sys.stdin.buffer.readline())
+    tables = place_of(order.tables)
     os.nice(NICE)
     ending: list[int] = []
     if order.once:  # there is no order to end it in: what it had begun is done again
@@ -50,21 +61,20 @@ def main() -> int:
         signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _run(order, ending)
+        _run(order, tables, ending)
     except PairedError as error:
         return _say(str(error))
     except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
         write_line(masked(indent_lines("".join(traceback.format_exception(error)))))
         return _say(
             f"the pipeline ended: {first_line(error)}; the tables are as they were, and the next start goes on; see "
-            f"{order.tables / 'logs' / 'pipeline.log'}"
+            f"{own_folder(tables) / 'logs' / 'pipeline.log'}"
         )
     return 0
 
 
-def _run(order: PipelineOrder, ending: list[int]) -> None:
+def _run(order: PipelineOrder, folder: Place, ending: list[int]) -> None:
     began = time.monotonic()
-    folder = order.tables
     listed = find_journal_files(order.journals)
     if order.once:
         listed.require()
@@ -72,19 +82,30 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
     with Lake(folder) as lake:
         if lake.note:
             write_line(NOTE + one_line(lake.note))
-        work = folder / "work"
-        java = find_java(configured=order.java_home, shims=work)
+        work = own_folder(folder) / "work"
+        master = order.master or LOCAL
+        java = None if is_connect(master) else find_java(configured=order.java_home, shims=work)
         shutil.rmtree(work / "scratch", ignore_errors=True)
         session = open_session(
-            app="pipeline", work=work, java=java, master=order.master or LOCAL, private=order.settings
+            app="pipeline",
+            work=work,
+            java=java,
+            master=master,
+            private={
+                **spark_settings_of_store(),
+                **(DELTA_SETTINGS if order.format == "delta" and java else {}),
+                **order.settings,
+            },
         )
         with session as spark:
             from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop  # with pyarrow, which the extra brings
+            from paired_servicebus.pipeline.publishing.session_delta import write_delta
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
-            if not is_local(order.master or LOCAL):
+            if not is_local(master):
                 require_sight(spark, read=listed.roots, written=folder / STAGING)
-            loop = BatchLoop(spark, lake, order.journals, ProgressLines().show)
+            publish = partial(write_delta, spark, lake) if order.format == "delta" else None
+            loop = BatchLoop(spark, lake, listed.roots, ProgressLines().show, publish=publish)
             stands_at = time.monotonic()
             if order.once:
                 loop.once()

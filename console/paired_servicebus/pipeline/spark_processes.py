@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.pipeline.table_store.manifest import whose
+from paired_servicebus.pipeline.table_store.store_path import own_folder, place_of
 
 TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""
@@ -174,8 +175,9 @@ class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The order of a pipeline: all of its input."""
 
     journals: tuple[Path, ...]
-    """Each a journal, a folder of whole files, or a tree of either: see ingest.journal_files."""
+    """Each a journal, a folder of whole files, or a tree of either: see ingest.journal_files; or a URL (place_of)."""
     tables: Path
+    """A folder, or a URL."""
     once: bool = False
     """Make the tables of the present files, and end; otherwise follow the journal until stopped."""
     master: str | None = None
@@ -186,6 +188,8 @@ class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The Java to use; None: find one."""
     settings: dict[str, str] = {}
     """Spark's own, on top of ours."""
+    format: Literal["parquet", "delta"] = "parquet"
+    """delta: Delta tables too, by the Delta of the Spark session."""
 
     @classmethod
     def read(cls, line: bytes) -> PipelineOrder:
@@ -249,12 +253,13 @@ def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     Raises PipelineError: the folder has other things in it, another user can change it, or the log or the process
     cannot be created.
     """
-    tables = order.tables
-    log = tables / "logs" / "pipeline.log"
+    tables = place_of(order.tables)
+    own = own_folder(tables)
+    log = own / "logs" / "pipeline.log"
     try:
         if why := whose(tables):
             raise PipelineError(why)
-        _refuse_foreign(tables)
+        _refuse_foreign(own)
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         text = msgspec.json.encode(order, enc_hook=str)

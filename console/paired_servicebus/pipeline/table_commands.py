@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
@@ -27,7 +28,8 @@ from paired_servicebus.core.text.untrusted_text import harmless, one_line, repea
 from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.manifest import Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables, view
+from paired_servicebus.pipeline.table_store.store_path import Place
+from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables, make_views
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.settings import seconds_of
 
@@ -81,7 +83,7 @@ class TablesCheck(msgspec.Struct, frozen=True, kw_only=True):
     """About a damaged newer version; empty without one."""
 
 
-def run_check(folder: Path, *, max_age: str, json_line: bool) -> int:
+def run_check(folder: Place, *, max_age: str, json_line: bool) -> int:
     """Print the state of the tables; return the exit status.
 
     Raises ConfigurationError: `max_age` is no time.
@@ -132,7 +134,7 @@ def check_tables(tables: Tables, *, max_age: float, now: float) -> TablesCheck:
     )
 
 
-def as_lines(found: TablesCheck, folder: Path) -> list[str]:
+def as_lines(found: TablesCheck, folder: Place) -> list[str]:
     """Return the state as lines, the worst first."""
     fresh = "they have no record"
     if found.age is not None:
@@ -200,7 +202,7 @@ SPILL_LIMIT: Final = "10GB"
 """How much a query may write for want of memory."""
 
 
-def run_query(folder: Path, sql: str, *, format_: QueryFormat) -> int:
+def run_query(folder: Place, sql: str, *, format_: QueryFormat) -> int:
     """Print the rows of a query.
 
     Raises PairedError: there are no tables, the query does more than read, or duckdb refuses it.
@@ -241,11 +243,11 @@ def _connect(version: Version, spill: SpillFolder) -> duckdb.DuckDBPyConnection:
             "max_temp_directory_size": SPILL_LIMIT,
         }
     )
-    place = version.path.resolve()
-    for table in TABLES:
-        connection.execute(f"create view {table} as {view(place, version.manifest, table)}")
-    paths = (str(place / table / file.name) for table in TABLES for file in version.manifest.of(table))
-    files = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    place = version.path.resolve() if isinstance(version.path, Path) else version.path
+    make_views(connection, replace(version, path=place))
+    paths = [str(place / table / file.name) for table in TABLES for file in version.manifest.of(table)]
+    listed = paths if isinstance(place, Path) else []  # duckdb itself reads nothing of a store
+    files = ", ".join("'" + path.replace("'", "''") + "'" for path in listed)
     for statement in _CLOSED:
         connection.execute(statement.replace("{files}", files))
     return connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
@@ -13,9 +13,12 @@ from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissi
 from paired_servicebus.engine.instance.engine_paths import engine_paths, journals_here
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
 
+if TYPE_CHECKING:
+    from paired_servicebus.pipeline.table_store.store_path import Place
+
 # The verbs of the pipeline's tables: query, check, publish, retire. No Spark.
 
-Folder = Annotated[Path | None, Parameter(name="--tables", help="The tables' folder; else the pairing.toml's.")]
+Folder = Annotated[Path | None, Parameter(name="--tables", help="The tables' folder or URL; else the pairing.toml's.")]
 
 tables: Final = App(
     name="tables", help="The tables that paired pipeline makes: query, check, publish, or retire an engine."
@@ -90,14 +93,11 @@ def retire(
     return run_retire(place, engine, why=why)
 
 
-def _folder(folder: Path | None, config: Path | None) -> Path:
-    """Return the tables' folder. Raises PairedError: it is a URL, or there is no pairing.toml."""
-    from paired_servicebus.pipeline.ingest.journal_files import refuse_url
+def _folder(folder: Path | None, config: Path | None) -> Place:
+    """Return the tables' place. Raises PairedError: there is no pairing.toml, or the URL is of no store."""
+    from paired_servicebus.pipeline.table_store.store_path import place_of
 
-    if folder is None:
-        return engine_paths(load_settings(find_config(config)).name).tables
-    refuse_url("--tables", folder)
-    return folder
+    return place_of(folder or engine_paths(load_settings(find_config(config)).name).tables)
 
 
 Journals = Annotated[
@@ -170,6 +170,9 @@ def pipeline(
     tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the first journal.")] = None,
     master: Annotated[str | None, Parameter(help="Spark's master URL; else this machine.")] = None,
     trigger: Annotated[float, Parameter(help="Seconds between two looks for new journal files.")] = 5.0,
+    format: Annotated[
+        Literal["parquet", "delta"], Parameter(help="Parquet files; or Delta tables too, if this Spark has Delta.")
+    ] = "parquet",
     java_home: JavaHome = None,
     conf: Conf = (),
     config: Config = None,
@@ -191,6 +194,7 @@ def pipeline(
         trigger=trigger,
         java_home=java_home,
         settings=spark_settings(conf),
+        format=format,
     )
     return run_pipeline(order)
 
@@ -252,7 +256,6 @@ def report(
     config: Config = None,
 ) -> int:
     """Report an incident from the pipeline's tables, or from journals: impact, verdict, cost and timeline."""
-    from paired_servicebus.pipeline.ingest.journal_files import refuse_url
     from paired_servicebus.pipeline.journal_tables import JournalTables
     from paired_servicebus.pipeline.report.report_command import Wording, chooser, reader_zone, report_from
     from paired_servicebus.pipeline.table_store.table_reader import Tables
@@ -263,7 +266,6 @@ def report(
     named = bool(journal) or tables is not None
     settings = _settings_if_any(config) if named else load_settings(find_config(config))
     folder = tables or engine_paths(settings.name if settings else "").tables
-    refuse_url("--tables", folder)
     journals = journal or (() if named else _journals_without_tables(folder))
     if journals and not named and settings is not None and episode is None:
         pairing = pairing or settings.name

@@ -23,12 +23,12 @@ from typing import Final
 
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import NoTablesError
-from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.core.model.pairing_events import Delivered, MessageReceived, Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.spool import prepare
+from paired_servicebus.engine.journal.spool import CLOSED, SUFFIX, prepare
 from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.interpreter import python_command
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, PipelineTimes, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as versions
 from tests.bench.child_process import child_environment
 from tests.bench.developer_plans import PipelinePlan
@@ -37,6 +37,9 @@ from tests.bench.spark.loopback_cluster import SETTINGS, cluster
 from tests.bench.spark.synthetic_journal import events, write_journal
 
 RATE_TARGET: Final = 30_000
+MORE: Final = 200
+"""Messages, received at once, of another boot of the engine."""
+MORE_TARGET: Final = 1.3
 LAG_TARGET: Final = 10.0
 CORE_TARGET: Final = 0.5
 TRIGGER: Final = 5.0
@@ -82,6 +85,11 @@ class PipelineFigures(Measured):
     small: Once | None
     cluster: Once | None
     growth: float | None
+    more_large_s: float | None
+    more_small_s: float | None
+    """Seconds for MORE messages on the tables of the large and of the small journal."""
+    more_growth: float | None
+    """Their ratio."""
     plain_s: float | None
     """Seconds of Spark alone for the large journal: see plain_spark.py."""
     live: Live | None
@@ -94,6 +102,8 @@ class PipelineFigures(Measured):
         found: Targets = {}
         if self.large is not None:
             found["large.per_second"] = (RATE_TARGET, self.large.per_second >= RATE_TARGET)
+        if self.more_growth is not None:
+            found["more_growth"] = (MORE_TARGET, self.more_growth <= MORE_TARGET)
         if self.live is not None:
             found["live.lag_max_s"] = (LAG_TARGET, self.live.lag_max_s <= LAG_TARGET)
             found["live.cores"] = (CORE_TARGET, self.live.cores <= CORE_TARGET)
@@ -118,11 +128,21 @@ def _measured(plan: PipelinePlan, ended: threading.Event) -> PipelineFigures:
         small = _once(folder / "small", plan.small, ended) if plan.has("once") else None
         spread = _spread(folder, plan.small, ended) if plan.has("cluster") else None
         large = _once(folder / "large", plan.events, ended) if plan.has("once") else None
+        more = [_more(folder / one, ended) for one in ("small", "large")] if plan.has("once") else [None, None]
         plain = _plain(folder / "large" / "journal") if plan.has("once") else None
         live = _live(folder / "live", plan, ended) if plan.has("live") else None
     growth = round(small.per_second / large.per_second, 3) if small and large else None
     return PipelineFigures(
-        large=large, small=small, cluster=spread, growth=growth, plain_s=plain, live=live, load_average=round(load, 1)
+        large=large,
+        small=small,
+        cluster=spread,
+        growth=growth,
+        more_small_s=more[0],
+        more_large_s=more[1],
+        more_growth=round(more[1] / more[0], 3) if more[0] and more[1] else None,
+        plain_s=plain,
+        live=live,
+        load_average=round(load, 1),
     )
 
 
@@ -143,8 +163,41 @@ def _spread(folder: Path, count: int, ended: threading.Event) -> Once:
         return _once(folder / "spread", count, ended, master=standing.master)
 
 
+def _more(folder: Path, ended: threading.Event) -> float:
+    """Add MORE messages to a journal whose tables are made; return how long the tables took."""
+    start = _newest(folder / "tables") + 1.0
+    pairs = [
+        (
+            Delivered(at=start + n / 100, entity="orders", message_id=f"more-{n}"),
+            MessageReceived(at=start + n / 100, entity="orders", message_id=f"more-{n}", stream="more", number=n),
+        )
+        for n in range(1, MORE + 1)
+    ]
+    told = [event for pair in pairs for event in pair]
+    lines = [
+        records.encode(Record(engine="bench@here", boot="b1", seq=seq, event=event)) + b"\n"
+        for seq, event in enumerate(told, 1)
+    ]
+    (folder / "journal" / CLOSED / f"bench@here-more{SUFFIX}").write_bytes(b"".join(lines))
+    return _made(folder, ended).tables
+
+
 def _once(folder: Path, count: int, ended: threading.Event, master: str | None = None) -> Once:
     size = write_journal(folder / "journal", count)
+    took = _made(folder, ended, master)
+    found = sum(file.rows for file in versions.newest(folder / "tables").manifest.of("events"))
+    if found != count:
+        raise BenchError(f"of {count:,} events {found:,} are in the tables")
+    return Once(
+        events=count,
+        bytes=size,
+        start_s=round(took.start, 2),
+        tables_s=round(took.tables, 2),
+        per_second=round(count / took.tables, 1),
+    )
+
+
+def _made(folder: Path, ended: threading.Event, master: str | None = None) -> PipelineTimes:
     settings = SETTINGS if master is not None else {}
     pipeline = start_pipeline(
         PipelineOrder(
@@ -160,16 +213,7 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
     took = pipeline.took()
     if status != 0 or took is None:
         raise BenchError(f"the pipeline did not make its tables: {pipeline.trouble() or 'it took too long'}")
-    found = sum(file.rows for file in versions.newest(folder / "tables").manifest.of("events"))
-    if found != count:
-        raise BenchError(f"of {count:,} events {found:,} are in the tables")
-    return Once(
-        events=count,
-        bytes=size,
-        start_s=round(took.start, 2),
-        tables_s=round(took.tables, 2),
-        per_second=round(count / took.tables, 1),
-    )
+    return took
 
 
 def _live(folder: Path, plan: PipelinePlan, ended: threading.Event) -> Live:

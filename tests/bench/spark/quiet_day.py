@@ -91,9 +91,8 @@ def _look_after(spark: Any, lake: Lake) -> None:
 
 def _files(lake: Lake) -> Counter[str]:
     """Return the data files of the present version by table."""
-    place = lake.version.path
-    found = (path.relative_to(place).parts[0] for path in place.rglob("*.parquet"))
-    return Counter(found)
+    place = str(lake.version.path)
+    return Counter(str(path).removeprefix(place).split("/")[1] for path in lake.version.path.rglob("*.parquet"))
 
 
 def _print(when: str, files: Counter[str]) -> None:

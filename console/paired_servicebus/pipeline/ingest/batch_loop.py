@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -22,7 +23,6 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
@@ -38,21 +38,22 @@ from paired_servicebus.pipeline.ingest.journal_files import (
 )
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
-    arrow_schema,
     frame,
     merge_parts,
     parts,
+    read_rows,
     staged_parts,
     write_dated,
     write_rows,
 )
 from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
-from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, FIGURES
 from paired_servicebus.pipeline.spark.spark_session import (
     first_line,
     for_small_work,
     is_local,
+    is_remote,
+    session_beside,
     side_by_side,
     spark_path,
 )
@@ -61,7 +62,8 @@ from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, arrow_schema
+from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 
 # What is due beside the batches: judgements, and compaction.
 #
@@ -93,7 +95,7 @@ def crowds(manifest: Manifest) -> list[Crowd]:
     for table in sorted(DATED):
         groups: dict[tuple[str, bool, int], list[File]] = defaultdict(list)
         for file in manifest.of(table):
-            if 0 < file.rows < LARGE:
+            if 0 < file.rows < LARGE and _OPEN not in file.name:
                 is_over = file.date < newest
                 is_judged = table != "events" or file.batch <= manifest.judged
                 groups[file.date, is_judged, -1 if is_over else file.merged].append(file)
@@ -138,28 +140,25 @@ def _replaced(now: Manifest, table: str, made: Sequence[tuple[Crowd, Staged]]) -
 
 # A judgement: `receipts`, `audit`, `verdicts`, and what episodes have of them. Spark runs the SQL of `judging`.
 #
-# New receipts are added to the known ones, of the days that they belong to; then every message is judged, since the age
-# of a message and the receivers of its entity may have changed its fate. Settled messages older than KEPT are dropped.
+# New receipts are added to the known ones, in files that have rows of the same messages. Then the messages that they
+# touch are judged, and those whose fate is open; all of them, where a boot's records came after later ones of the same
+# boot, or where two names turned out to be one pairing. Open fates are in files of their own, which each judgement
+# replaces. Settled messages older than KEPT are dropped.
 
 KEPT: Final = 30 * 24 * 3600 * 1_000_000
 """Microseconds, back from the newest record, or from now if that claims to be later."""
 SMALL: Final = 50_000
 """Rows up to which Spark spends more on compiling a judgement than on running it."""
-UNSETTLED: Final = ("parked", "in doubt", "in flight", "missing", "unknown", "lost")
-_OPEN: Final = ", ".join(f"'{status}'" for status in UNSETTLED)
-_UNSETTLED: Final = f"select count(*) as n from audit where status in ({_OPEN})"
+_UNSETTLED: Final = f"select count(*) as n from audit where status not in ({audit_sql.SETTLED})"
 _DATE: Final = f"coalesce(to_date(first_at), date '{NO_DATE}') as date"
-
-_TOUCHED: Final = """
-select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) as date from (
-    select first_at from known left semi join (select distinct message_id as id from new) on message_id = id
-    union all select first_at from new
-)
+_OPEN: Final = "-open-"
+"""Part of the name of an audit's file with open fates."""
+_FILE: Final = "substring_index(_metadata.file_path, '/', -2) as file"
+_WITH_KEYS: Final = """
+select distinct file from rows_of_files left semi join {keys} as keys
+on rows_of_files.pairing = keys.pairing and folded = keys.folded and message_id = keys.message_id
 """
-_STALE: Final = """
-select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) as date
-from known left semi join other_names on pairing = other_name
-"""
+_WITH_NAMES: Final = "select distinct file from rows_of_files left semi join other_names on pairing = other_name"
 _RENAMED: Final = """
 select known.* except (pairing), coalesce(shared_name, pairing) as pairing
 from {rows} as known left join other_names on pairing = other_name
@@ -168,23 +167,20 @@ from {rows} as known left join other_names on pairing = other_name
 _KEPT: Final = f"""
 with latest as (select *, max(received_at) over (partition by pairing, lower(entity)) as last_received from audit)
 select pairing as kept_pairing, lower(entity) as kept_entity, message_id as kept_id from latest
-where last_at >= timestamp_micros({{horizon}}) or status in ({_OPEN}) or received_at = last_received
+where last_at >= timestamp_micros({{horizon}}) or status not in ({audit_sql.SETTLED}) or received_at = last_received
 """
 """The message that an entity's receivers reported last stays: with none, it would seem that they report nothing."""
 
 
 def judge(spark: Any, lake: Lake) -> None:
-    """Judge all messages, and commit. Raises Spark's errors and OSError; then the tables are as they were."""
+    """Judge the messages, and commit. Raises Spark's errors and OSError; then the tables are as they were."""
     with lake.pinned() as version, lake.staged("judged") as place:
         began = version.manifest
         end = began.end(time.time())
         small = for_small_work(spark)
         work = _Judgement(small if _rows(began) < SMALL else spark, small, version, place, end)
-        receipts = work.receipts()
-        new = {"receipts": receipts, **work.audit()}
-        figures = work.figures
-        dropped = work.dropped(new)
-        unsettled, shared_names = work.unsettled, work.shared_names
+        new = work.dropped({"receipts": work.receipts(), **work.audit()})
+        figures, unsettled, shared_names = work.figures, work.unsettled, work.shared_names
 
         def change(now: Manifest) -> Change:
             events = tuple(file for file in now.of("events") if file.last_at >= end - KEPT or not file.last_at)
@@ -195,7 +191,7 @@ def judge(spark: Any, lake: Lake) -> None:
                 "unsettled": unsettled,
                 "receipts": now.receipts - began.receipts,
             }
-            return Change(files={**new, **dropped, "events": events, **episodes}, fields=fields)
+            return Change(files={**new, "events": events, **episodes}, fields=fields)
 
         lake.commit(change)
 
@@ -207,7 +203,7 @@ def _rows(manifest: Manifest) -> int:
 class _Judgement:
     """One judgement's steps, each with its files; `small` is the session for a few rows, `spark` for all others."""
 
-    def __init__(self, spark: Any, small: Any, version: Version, place: Path, end: int) -> None:
+    def __init__(self, spark: Any, small: Any, version: Version, place: Place, end: int) -> None:
         self._spark = spark
         self._small = small
         self._existing = Existing(spark, version)
@@ -215,6 +211,7 @@ class _Judgement:
         self._place = place
         self._end = end
         self._batch = version.manifest.batch + 1
+        self._whole = not self._existing.of("audit") or self._manifest.late_batch > self._manifest.judged
         self.unsettled = 0
         self.figures: Any = None
         """The figures of each episode, an Arrow table, once the audit is made."""
@@ -225,31 +222,41 @@ class _Judgement:
 
     def receipts(self) -> Files:
         """Add the new receipts to the known ones; make the view `receipts` of all."""
-        spark, existing, table = self._spark, self._existing, "receipts"
+        existing, table = self._existing, "receipts"
         existing.rows("events", self._manifest.unjudged()).createOrReplaceTempView("new_events")
         partial = audit_sql.PARTIAL.format(events="new_events", engines="engines")
-        known = existing.of(table)
-        kept: tuple[File, ...] = ()
-        if known:
-            spark.sql(partial).createOrReplaceTempView("new")
-            existing.rows(table).createOrReplaceTempView("known")
-            queries = (_TOUCHED, _STALE) if self.shared_names else (_TOUCHED,)
-            touched = {row["date"] for query in queries for row in spark.sql(query).collect()}
-            kept = tuple(file for file in known if file.date not in touched)
-            existing.rows(table, [file for file in known if file.date in touched]).createOrReplaceTempView("touched")
-            if self.shared_names:
-                spark.sql(_RENAMED.format(rows="touched")).createOrReplaceTempView("touched")
+        files = existing.of(table)
+        changed: set[str] = set()
+        if files:
+            self._keep("new_receipts", partial)
+            self._keep("touched", audit_sql.TOUCHED)
+            changed = self._files_of(table, files, _WITH_KEYS.format(keys="touched"))
+            stale = self._files_of(table, files, _WITH_NAMES) if self.shared_names else set[str]()
+            self._whole = self._whole or bool(stale)
+            changed |= stale
+            existing.rows(table, [one for one in files if one.name in changed]).createOrReplaceTempView("known")
+            self._keep("touched_before", audit_sql.TOUCHED_BEFORE.format(known="known"))
+            known = f"({_RENAMED.format(rows='known')})" if stale else "known"
             columns = ", ".join(f"`{name}`" for name in TABLES[table])
-            partial = f"select {columns} from ({partial}) union all select {columns} from touched"
-        new = self._write(table, audit_sql.MERGE.format(partials=f"({partial})"))
-        paths = [*existing.paths(table, kept), *(one.path for one in new)]
-        frame(spark, table, paths).createOrReplaceTempView(table)
-        return (*kept, *new)
+            partial = f"select {columns} from new_receipts union all select {columns} from {known}"
+        kept = [one for one in files if one.name not in changed]
+        new: list[File | Staged] = [*kept, *self._write(table, audit_sql.MERGE.format(partials=f"({partial})"))]
+        self._view(table, new)
+        return new
+
+    def _files_of(self, table: str, files: Sequence[File], query: str) -> set[str]:
+        """Return the names of the files, of some of a table's, that a query finds by the keys of their rows."""
+        if not files:
+            return set()
+        rows = self._existing.rows(table, files)
+        rows = rows.selectExpr("pairing", "lower(entity) as folded", "message_id", _FILE)
+        rows.createOrReplaceTempView("rows_of_files")
+        return set(self._arrow(query)["file"].to_pylist())
 
     def _shared_names(self) -> dict[str, str]:
         """Return the pairing of each other name that engines gave it; make the view `other_names` of them."""
         paths = self._existing.paths("engines")
-        rows = [row for path in paths for row in pq.read_table(path, columns=["pairing_name", "pairing"]).to_pylist()]
+        rows = [row for path in paths for row in read_rows(path, ["pairing_name", "pairing"]).to_pylist()]
         names = {row["pairing_name"]: row["pairing"] for row in rows if row["pairing_name"] != row["pairing"]}
         if names:
             found = [{"other_name": other, "shared_name": shared} for other, shared in names.items()]
@@ -258,62 +265,90 @@ class _Judgement:
 
     def audit(self) -> dict[str, Files]:
         """Judge; make the view `audit`."""
-        spark = self._spark
-        given = {
-            "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": self._end,
-            "in_flight": IN_FLIGHT,
-        }  # fmt: skip
-        for independent in audit_sql.PARTS:
+        spark, existing = self._spark, self._existing
+        given = audit_sql.names(whole=self._whole, now=self._end)
+        existing.rows("audit").createOrReplaceTempView("known_audit")
+        for independent in audit_sql.parts(whole=self._whole):
             made = [partial(self._make, name, query.format(**given)) for name, query in independent.items()]
             side_by_side(spark, made)
-        new = self._write("audit", audit_sql.AUDIT.format(**given))
-        frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
+        new: list[File | Staged] = [] if self._whole else self._kept_fates()
+        new += self._write("audit", audit_sql.AUDIT.format(**given))
+        self._view("audit", new)
+        return {"audit": new, "verdicts": self._verdicts()}
+
+    def _kept_fates(self) -> list[File | Staged]:
+        """Return the audit's files of messages that are not judged again; those with others are written again."""
+        settled = [one for one in self._existing.of("audit") if _OPEN not in one.name]
+        changed = self._files_of("audit", settled, _WITH_KEYS.format(keys="scope"))
+        kept: list[File | Staged] = [one for one in settled if one.name not in changed]
+        if changed:
+            rows = self._existing.rows("audit", [one for one in settled if one.name in changed])
+            rows.createOrReplaceTempView("known_audit")
+            kept += self._write("audit", audit_sql.KEPT, "kept")
+        return kept
+
+    def _verdicts(self) -> Files:
+        """Sum up the view `audit`."""
         parts = verdict_sql.PARTS
         unsettled, self.figures, *made = side_by_side(
-            spark,
+            self._spark,
             [partial(self._arrow, query) for query in (_UNSETTLED, EPISODE_FIGURES, *parts.values())],
         )
         self.unsettled = unsettled["n"][0].as_py()
         for name, rows in zip(parts, made, strict=True):
             self._small.createDataFrame(rows).createOrReplaceTempView(name)
         verdicts = self._small.sql(verdict_sql.VERDICTS.format(now=self._end, journals="engines")).toArrow()
-        return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
+        return write_rows(self._place, "verdicts", verdicts, self._batch)
 
     def _make(self, name: str, query: str) -> None:
         """Make a part of the audit, once, however often it is read."""
         if name in audit_sql.LARGE:  # its size is not bounded, and decides how it is joined
-            self._spark.sql(query).write.parquet(str(self._place / name))
-            self._spark.read.parquet(str(self._place / name)).createOrReplaceTempView(name)
+            self._keep(name, query)
             return
         made = (self._small if name in audit_sql.OF_PARTS else self._spark).sql(query).toArrow()
         for spark in (self._spark, self._small):
             spark.createDataFrame(made).createOrReplaceTempView(name)
 
+    def _keep(self, name: str, query: str) -> None:
+        """Write a query's rows once, for the view of that name."""
+        self._spark.sql(query).write.parquet(str(self._place / name))
+        self._spark.read.parquet(spark_path(self._place / name)).createOrReplaceTempView(name)
+
+    def _view(self, table: str, files: Files) -> None:
+        """Make the view of a table of its files, old and new."""
+        paths = [one.path if isinstance(one, Staged) else self._existing.paths(table, [one])[0] for one in files]
+        frame(self._spark, table, paths).createOrReplaceTempView(table)
+
     def _arrow(self, query: str) -> Any:
         return self._spark.sql(query).toArrow()
 
     def dropped(self, new: dict[str, Files]) -> dict[str, Files]:
-        """Return the files of `receipts` and `audit` without settled messages of long ago; empty: there are none."""
+        """Return the files without the settled messages of long ago: those that have any are written again."""
         horizon = self._end - KEPT
-        if not any(_first(one) and _first(one) < horizon for one in new["audit"]):
-            return {}
+        if not any(0 < _first(one) < horizon for one in new["audit"]):
+            return new
         spark = self._spark
         spark.sql(_KEPT.format(horizon=horizon)).createOrReplaceTempView("kept")
-        found: dict[str, Files] = {}
+        found = dict(new)
         for table in ("receipts", "audit"):
+            old = [one for one in new[table] if 0 < _first(one) < horizon]
+            self._view(table, old)
             kept = (
                 f"select {table}.* from {table} left semi join kept on pairing = kept_pairing and "
                 "message_id = kept_id and lower(entity) = kept_entity"
             )
-            found[table] = self._write(table, kept, "kept")
+            found[table] = [*(one for one in new[table] if one not in old), *self._write(table, kept, "recent")]
         return found
 
     def _write(self, table: str, query: str, what: str = "all") -> list[Staged]:
+        """Write a query's rows as files of a table; open fates are in files of their own."""
         columns = ", ".join(f"`{name}`" for name in TABLES[table])
         folder = self._place / f"{table}-{what}"
-        rows = self._spark.sql(f"select {columns}, {_DATE} from ({query})")
-        write_dated(rows, folder)
-        return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}-{what}")
+        part = f"case when status in ({audit_sql.SETTLED}) then '-{what}' else '{_OPEN}{what}' end"
+        parted = part if table == "audit" else f"'-{what}'"
+        rows = self._spark.sql(f"select {columns}, {parted} as part, {_DATE} from ({query})")
+        write_dated(rows, folder, "part")
+        return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}{{}}")
 
 
 def _first(one: Any) -> int:
@@ -321,13 +356,13 @@ def _first(one: Any) -> int:
     return int(file.first_at)
 
 
-def _with_figures(place: Path, version: Version, figures: Any, shared_names: Mapping[str, str]) -> dict[str, Files]:
+def _with_figures(place: Place, version: Version, figures: Any, shared_names: Mapping[str, str]) -> dict[str, Files]:
     """Return the file of `episodes` with new figures; figures of messages that were dropped stay."""
     files = [version.path / "episodes" / file.name for file in version.manifest.of("episodes") if file.rows]
     if not files:
         return {}
     by_id = {row["id"]: row for row in figures.to_pylist()}
-    rows = pa.concat_tables([pq.read_table(path) for path in files]).to_pylist()
+    rows = pa.concat_tables([read_rows(path) for path in files]).to_pylist()
     for row in rows:
         row.update(_updated(row, by_id.get(row["id"])), pairing=shared_names.get(row["pairing"], row["pairing"]))
     table = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["episodes"]))
@@ -383,10 +418,9 @@ def judgement_is_due(manifest: Manifest, now: float) -> bool:
 class Upkeep:
     """Does due work when it is polled. A context manager, for one thread."""
 
-    def __init__(self, spark: Any, lake: Lake) -> None:
-        self._spark = spark.newSession()
-        for name, value in _SETTINGS.items():
-            self._spark.conf.set(name, value)
+    def __init__(self, spark: Any, lake: Lake, publish: Work | None = None) -> None:
+        self._spark = session_beside(spark, _SETTINGS)
+        self._publish = publish
         self._lake = lake
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -428,6 +462,8 @@ class Upkeep:
         try:
             self._spark.addTag(TAG)  # of this thread's jobs
             work()
+            if self._publish is not None:
+                self._publish()
         except Exception as error:  # noqa: BLE001 - raised by the next look
             self._error = error
 
@@ -464,10 +500,18 @@ class BatchLoop:
     Args:
         roots: of the journals.
         show: shows the progress of `once`.
+        name: of the stream; by default that of its checkpoint for these roots and tables.
+        publish: is called after a judgement.
     """
 
     def __init__(
-        self, spark: Any, lake: Lake, roots: Sequence[Path], show: Show = lambda what, done, total: None
+        self,
+        spark: Any,
+        lake: Lake,
+        roots: Sequence[Place],
+        show: Show = lambda what, done, total: None,
+        name: str = "",
+        publish: Work | None = None,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -476,8 +520,10 @@ class BatchLoop:
         self._noted: set[str] = set()
         self._show = show
         self._failure: Exception | None = None
-        self._name = _stream_name(lake, self._roots)
+        self._name = name or _stream_name(lake, self._roots)
         self._leaves_gone_files = False
+        self._is_remote = is_remote(spark)
+        self._publish = publish
 
     def once(self) -> None:
         """Make the tables of the present files. Raises Spark's errors, and PipelineError without any file."""
@@ -487,12 +533,20 @@ class BatchLoop:
         self._show("judging messages", 0, None)
         if left := sum(size < 0 for size in self._lake.manifest.young.values()):
             write_line(f"{NOTE}{unfinished(left)}")
+        self._finish()
+
+    def _finish(self) -> None:
         finish(self._spark, self._lake)
+        if self._publish is not None:
+            self._publish()
 
     def follow(self, period: float, ended: Callable[[], bool]) -> None:
         """Keep the tables up to date until `ended`, with a batch every `period` seconds. Raises Spark's errors."""
         flusher, is_asked = JournalFlusher(), Countdown(ASK, period)
-        with Upkeep(self._spark, self._lake) as upkeep:
+        if self._is_remote:
+            self._follow_in_turns(period, ended)
+            return
+        with Upkeep(self._spark, self._lake, self._publish) as upkeep:
 
             def look(query: Any) -> bool:
                 if is_asked.is_due():
@@ -504,6 +558,17 @@ class BatchLoop:
                 return ended()
 
             self._run(look, period=period)
+
+    def _follow_in_turns(self, period: float, ended: Callable[[], bool]) -> None:
+        """Follow with a server's process as the writer of the batches, and this one as the writer between them."""
+        while not ended():
+            until = time.monotonic() + period
+            JournalFlusher().ask(self._listed().journals)
+            self.read_new()
+            if judgement_is_due(self._lake.manifest, time.time()) or crowds(self._lake.manifest):
+                self._finish()
+            while not ended() and time.monotonic() < until:
+                time.sleep(LOOK)
 
     def read_new(self) -> None:
         """Read what is there now and was not read. Raises as `once`."""
@@ -529,10 +594,9 @@ class BatchLoop:
         failed_at, tries = -1, 0
         while True:
             self._failure = None
-            query = self._start(period)
             try:
-                while not query.awaitTermination(LOOK):
-                    if look(query):
+                with self._lake.lent() if self._is_remote else nullcontext():
+                    if self._awaited(look, period):
                         return
             except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: the last is raised
                 cause = self._failure or error
@@ -540,20 +604,31 @@ class BatchLoop:
                 failed_at = self._lake.manifest.batch
                 self._after(cause, tries)
             else:
-                look(query)
+                look(None)
                 return
-            finally:
-                query.stop()
+
+    def _awaited(self, look: Callable[[Any], bool | None], period: float | None) -> bool:
+        """Run the stream until it has read everything, or until `look` is true; return whether that ended it."""
+        query = self._start(period)
+        try:
+            while not query.awaitTermination(LOOK):
+                if look(query):
+                    return True
+        finally:
+            query.stop()
+        return False
 
     def _start(self, period: float | None) -> Any:
         """Start the stream's query. Raises Spark's errors."""
         lines = [self._source(root) for root in self._roots]
-        writer = reduce(lambda one, other: one.unionAll(other), lines).writeStream.foreachBatch(self._batch)
+        there = partial(_write_there, str(self._lake.folder), [str(root) for root in self._roots], self._name)
+        batch = there if self._is_remote else self.add_batch
+        writer = reduce(lambda one, other: one.unionAll(other), lines).writeStream.foreachBatch(batch)
         writer = writer.option("checkpointLocation", str(self._lake.folder / CHECKPOINTS / self._name))
         how = {"availableNow": True} if period is None else {"processingTime": f"{period} seconds"}
         return writer.trigger(**how).start()
 
-    def _source(self, root: Path) -> Any:
+    def _source(self, root: Place) -> Any:
         files = self._spark.conf.get(FILES_SETTING, None)
         limit = ("maxBytesPerTrigger", BATCH_BYTES) if files is None else ("maxFilesPerTrigger", int(files))
         reader = self._spark.readStream.format("text").option("lineSep", "\n").option("pathGlobFilter", f"*{SUFFIX}")
@@ -561,7 +636,7 @@ class BatchLoop:
         reader = reader.option("ignoreMissingFiles", str(self._leaves_gone_files).lower())
         return lines_of(reader.load(spark_path(root.absolute())))
 
-    def _batch(self, lines: Any, number: int) -> None:
+    def add_batch(self, lines: Any, number: int) -> None:
         """Add one batch to the tables, unless it is in them. Called by Spark, with the batch's rows and number."""
         try:
             now = self._lake.manifest
@@ -601,7 +676,7 @@ class BatchLoop:
                 "taken; see that every worker has the same journal and table folders"
             ) from error
         if not is_local(self._spark.conf.get("spark.master", "local")):
-            folders = sorted({one.path.parent for one in self._listed().files})
+            folders = sorted({one.path.parent for one in self._listed().files if isinstance(one.path, Path)})
             require_sight(self._spark, read=folders, written=self._lake.folder / STAGING)
         self._leaves_gone_files = True
 
@@ -618,6 +693,12 @@ class BatchLoop:
         return listed
 
 
+def _write_there(tables: str, roots: Sequence[str], name: str, lines: Any, number: int) -> None:
+    """Add a batch to the tables, in the process that a Spark Connect server starts for the batches of a stream."""
+    with Lake(place_of(tables)) as lake:
+        BatchLoop(lines.sparkSession, lake, [place_of(root) for root in roots], name=name).add_batch(lines, number)
+
+
 def _size(path: str) -> int:
     try:
         return Path(path).stat().st_size
@@ -625,7 +706,7 @@ def _size(path: str) -> int:
         return -1
 
 
-def _stream_name(lake: Lake, roots: Sequence[Path]) -> str:
+def _stream_name(lake: Lake, roots: Sequence[Place]) -> str:
     """Return the name of the checkpoint for these roots and tables.
 
     A checkpoint that was lost, or that is ahead of tables which lost their newest version, is left: all files are read
@@ -638,9 +719,13 @@ def _stream_name(lake: Lake, roots: Sequence[Path]) -> str:
     if manifest.stream.startswith(name):
         name, taken = manifest.stream, manifest.stream_batch
     place = lake.folder / CHECKPOINTS / name
-    done = max((int(path.name) for path in (place / "commits").glob("[0-9]*")), default=-1)
+    done = max((int(path.name) for path in _names(place / "commits") if path.name.isdigit()), default=-1)
     has_taken = taken < 0 or (place / "offsets" / str(taken)).exists()
     return name if has_taken and done in (taken - 1, taken) else f"{name[:12]}-{manifest.batch}"
+
+
+def _names(folder: Place) -> list[Place]:
+    return list(folder.iterdir()) if folder.exists() else []
 
 
 def unfinished(count: int) -> str:

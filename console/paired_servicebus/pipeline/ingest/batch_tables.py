@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,9 +21,7 @@ import pyarrow as pa
 from paired_servicebus.pipeline.ingest.episode_tables import episode_rows, find_stories
 from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
 from paired_servicebus.pipeline.ingest.table_files import (
-    TYPES,
     Existing,
-    arrow_schema,
     dated,
     days_of,
     frame,
@@ -39,7 +36,8 @@ from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
-from paired_servicebus.pipeline.table_store.schema import GAPS, RECEIPT_KINDS
+from paired_servicebus.pipeline.table_store.schema import GAPS, RECEIPT_KINDS, arrow_schema
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 # Events: those of journal files, written by Spark's tasks, and what they hold.
 
@@ -52,7 +50,7 @@ class Contents:
     numbered, receipts: how many.
     """
 
-    paths: tuple[Path, ...] = ()
+    paths: tuple[Place, ...] = ()
     """The written files."""
     spans: tuple[RecordSpan, ...] = ()
     receiving: tuple[tuple[str, str], ...] = ()
@@ -87,7 +85,7 @@ group by engine, boot, bucket, island
 """The spans of numbers that follow each other, where some are missing between them."""
 
 
-def contents_of(spark: Any, paths: Sequence[Path]) -> Contents:
+def contents_of(spark: Any, paths: Sequence[Place]) -> Contents:
     """Return what written events hold; they are the view `events` from now on."""
     frame(spark, "events", paths).createOrReplaceTempView("events")
     rows = spark.sql(_COUNTED_BY_NUMBER).toArrow().to_pylist()
@@ -111,6 +109,12 @@ def contents_of(spark: Any, paths: Sequence[Path]) -> Contents:
 def _span(row: Mapping[str, Any]) -> RecordSpan:
     times = (row["first_at"] or 0, row["last_at"] or 0)
     return RecordSpan(row["engine"], row["boot"], row["first"], row["last"], *times)
+
+
+def _is_late(new: Iterable[RecordSpan], seen: Iterable[RecordSpan]) -> bool:
+    """Return whether records came after later ones of the same boot."""
+    last = {(span.engine, span.boot): span.last for span in sorted(seen)}
+    return any(span.first < last.get((span.engine, span.boot), 0) for span in new)
 
 
 def journal_events(lines: Any) -> Any:
@@ -151,7 +155,7 @@ def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
 def spans_of(manifest: Manifest) -> Any:
     """Return the spans of all records as an Arrow table."""
     spans = manifest.seen
-    at = TYPES["TIMESTAMP"]
+    at = pa.timestamp("us", tz="UTC")
     columns = {
         "engine": pa.array([one.engine for one in spans], pa.string()),
         "boot": pa.array([one.boot for one in spans], pa.string()),
@@ -213,7 +217,7 @@ class BatchTables:
             self._spark = self._large if found.numbered > SMALL else self._small
             return self._add(found, place, dict(fields))
 
-    def _add(self, found: Contents, place: Path, fields: dict[str, Any]) -> Manifest:
+    def _add(self, found: Contents, place: Place, fields: dict[str, Any]) -> Manifest:
         """Add written events to the tables; `place` is for new files."""
         version = self._lake.version
         before = version.manifest
@@ -230,11 +234,13 @@ class BatchTables:
         changed = self._tables(found.paths, place, after, found, Existing(self._small, version))
         if found.receipts:
             fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
+        if _is_late(found.spans, before.seen):
+            fields["late_batch"] = before.batch + 1
         fields |= {"seen": seen, "troubled": tuple(sorted({*before.troubled, *found.troubled}))}
         whole: dict[str, Files] = {"events": (*before.of("events"), *files), **changed}
         return self._lake.commit(lambda _: Change(files=whole, fields=fields))
 
-    def _write_unseen(self, found: Contents, before: Manifest, place: Path) -> Contents:
+    def _write_unseen(self, found: Contents, before: Manifest, place: Place) -> Contents:
         """Write the events that are not in the tables."""
         held = None
         if before.troubled:
@@ -245,7 +251,7 @@ class BatchTables:
     # -- the other tables ---------------------------------------------------------------------------------------------
 
     def _tables(
-        self, events: Sequence[Path], place: Path, after: Manifest, found: Contents, existing: Existing
+        self, events: Sequence[Place], place: Place, after: Manifest, found: Contents, existing: Existing
     ) -> dict[str, Files]:
         """Return the new files of all tables but the judged ones; `events` are the files of the batch's."""
         batch = after.batch + 1
@@ -262,7 +268,7 @@ class BatchTables:
         return changed
 
     def _engine_files(
-        self, place: Path, after: Manifest, found: Contents, existing: Existing
+        self, place: Place, after: Manifest, found: Contents, existing: Existing
     ) -> tuple[Any, dict[str, Files], bool]:
         """Return the batch's rows of `timeline`, the files of the engines' tables, and whether an episode changes."""
         spark, batch = self._small, after.batch + 1
@@ -277,14 +283,14 @@ class BatchTables:
             changed["timeline"] = (*existing.of("timeline"), *write_days(place, "timeline", told, batch))
         return told, changed, find_stories(spark, told, engines, existing, changed)
 
-    def _sums(self, place: Path, existing: Existing, batch: int) -> dict[str, Files]:
+    def _sums(self, place: Place, existing: Existing, batch: int) -> dict[str, Files]:
         """Add the batch's sums to the rows of the days that it has records of."""
         days = self._sum_up()
         dates = {table: set().union(*(days.get(kind, set()) for kind in SUMMED[table].kinds)) for table in SUMMED}
         adding = [partial(self._added, table, some, place, existing, batch) for table, some in dates.items() if some]
         return dict(side_by_side(self._small, adding))
 
-    def _added(self, table: str, dates: set[str], place: Path, existing: Existing, batch: int) -> tuple[str, Files]:
+    def _added(self, table: str, dates: set[str], place: Place, existing: Existing, batch: int) -> tuple[str, Files]:
         """Return a table's files with the batch's sums added to the rows of those days."""
         touched = [file for file in existing.of(table) if file.date in dates]
         existing.rows(table, touched).createOrReplaceTempView(f"known_{table}")

@@ -14,7 +14,6 @@ STORIES reads the views `story` (the boots' rows of STORY_KINDS) and `engines` (
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from paired_servicebus.pipeline.ingest.table_files import Existing, frame
 from paired_servicebus.pipeline.judging.derived_sql import words
 from paired_servicebus.pipeline.judging.episode_sql import BEFORE, EPISODES, SENDS, STORIES, STORY_KINDS
 from paired_servicebus.pipeline.table_store.lake import Files, Staged
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 
 def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]) -> bool:
@@ -49,7 +49,7 @@ def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, change
 
 
 def episode_rows(
-    spark: Any, events: Sequence[Path], told: Any, existing: Existing, changed: Mapping[str, Files]
+    spark: Any, events: Sequence[Place], told: Any, existing: Existing, changed: Mapping[str, Files]
 ) -> Any:
     """Return all rows of `episodes` as an Arrow table, from the views of `find_stories`.
 
@@ -93,9 +93,9 @@ def _new(spark: Any, table: str, existing: Existing, changed: Mapping[str, Files
     return frame(spark, table, [*existing.paths(table, [one for one in files if not isinstance(one, Staged)]), *new])
 
 
-def _sends(spark: Any, events: Sequence[Path], begins: Any, existing: Existing) -> Any:
+def _sends(spark: Any, events: Sequence[Place], begins: Any, existing: Existing) -> Any:
     """Return the accepted sends around the changes of state of the batch, from it and from older files."""
-    paths: list[Path] = []
+    paths: list[Place] = []
     if begins.num_rows:
         times = pc.min_max(begins["event_time"].cast(pa.int64())).as_py()
         first, last = times["min"] - BEFORE * 1_000_000, times["max"]

@@ -4,14 +4,14 @@ A root is an engine's journal (`events/`), a folder of whole files, or a tree of
 many hosts. Whole files end in .jsonl. Names that begin with a dot or with `_` are ignored: `.open` is an engine's, and
 copying programs call an unfinished file so. Only sizes and times are looked at; no file is opened.
 
-A file or a folder that is reached twice, by a link or below two roots, is listed once.
+A file or a folder that is reached twice, by a link or below two roots, is listed once. A root may be a path in a store,
+whose files are whole.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.journal import spool
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath, place_of, status_of
 
 MAX_NAMED: Final = 5
 """Skipped places that are named; the rest is counted."""
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _IGNORED: Final = (".", "_")
 
 
@@ -35,7 +34,7 @@ _IGNORED: Final = (".", "_")
 class JournalFile:
     """A file that is whole by its name."""
 
-    path: Path
+    path: Place
     """Absolute, below its root as it was named."""
     size: int
     modified_ns: int
@@ -45,7 +44,7 @@ class JournalFile:
 class JournalFiles:
     """The listing of some roots."""
 
-    roots: tuple[Path, ...]
+    roots: tuple[Place, ...]
     files: tuple[JournalFile, ...]
     """The least recently modified first."""
     journals: tuple[Path, ...]
@@ -80,35 +79,28 @@ class JournalFiles:
             )
 
 
-def find_journal_files(roots: Sequence[Path]) -> JournalFiles:
-    """List the journal files below each root.
+def find_journal_files(roots: Sequence[Place]) -> JournalFiles:
+    """List the journal files below each root, a folder or a URL.
 
-    Raises PipelineError: a root is a URL, not there, no folder, or cannot be read; or there is no root.
+    Raises PipelineError: a root is not there, no folder, or cannot be read; or there is no root.
     """
     if not roots:
         raise PipelineError("no journal is named: name a folder with --journal")
     tree = _Tree()
-    for root in roots:
-        refuse_url("--journal", root)
-        tree.walk(_required(Path(os.path.abspath(root))))  # noqa: PTH100 - a link in it keeps its name
-    files = sorted(tree.files.values(), key=lambda file: (file.modified_ns, file.path))
+    places = [place_of(root) for root in roots]
+    for root in places:
+        if isinstance(root, StorePath):
+            tree.take_store(root)
+        else:
+            tree.walk(_required(Path(os.path.abspath(root))))  # noqa: PTH100 - a link in it keeps its name
+    files = sorted(tree.files.values(), key=lambda file: (file.modified_ns, str(file.path)))
     return JournalFiles(
-        roots=tuple(roots),
+        roots=tuple(places),
         files=tuple(files),
         journals=tuple(sorted(tree.journals)),
         being_written=tree.being_written,
         notes=tree.notes(),
     )
-
-
-def refuse_url(option: str, place: Path) -> None:
-    """Raise PipelineError if the place is written as a URL: a folder of that name would be made instead."""
-    if _URL.match(str(place)):
-        url = masked(str(place).replace(":/", "://", 1))  # a path has lost one of them
-        raise PipelineError(
-            f"{option} is {repeated(url)}, a URL: only folders of this machine are read and written. "
-            "paired tables publish --to URL writes the tables to a store; rclone or a mount brings journals here"
-        )
 
 
 def _required(root: Path) -> Path:
@@ -131,7 +123,7 @@ def _required(root: Path) -> Path:
 class _Tree:
     """The files and folders found so far. A file and a folder are known by their device and number."""
 
-    files: dict[tuple[int, int], JournalFile] = field(default_factory=dict)
+    files: dict[tuple[int, int] | str, JournalFile] = field(default_factory=dict)
     journals: list[Path] = field(default_factory=list)
     being_written: int = 0
     _entered: set[tuple[int, int]] = field(default_factory=set)
@@ -147,6 +139,20 @@ class _Tree:
                 waiting += self._folder(folder)
             except OSError as error:
                 self._refused[folder] = error.strerror or str(error)
+
+    def take_store(self, root: StorePath) -> None:
+        """Take the files below a path in a store. Raises PipelineError: it cannot be read, or has nothing in it."""
+        try:
+            listed = root.listed()
+        except OSError as error:
+            raise PipelineError(f"the journal in {root} cannot be read: {error.strerror or error}") from error
+        if not listed:
+            raise PipelineError(f"there is no journal in {root}: name the path of its files with --journal")
+        for path, about in listed:
+            below = str(path).removeprefix(str(root)).strip("/").split("/")
+            if path.name.endswith(SUFFIX) and not any(part.startswith(_IGNORED) for part in below):
+                status = status_of(about)
+                self.files[str(path)] = JournalFile(path, status.st_size, round(status.st_mtime * 1e9))
 
     def notes(self) -> tuple[str, ...]:
         """Return the sentences about skipped places."""
@@ -204,7 +210,7 @@ class _Tree:
         return is_new
 
 
-def _listed(places: Sequence[Path]) -> str:
+def _listed(places: Sequence[Place]) -> str:
     named = ", ".join(repeated(str(place)) for place in places[:MAX_NAMED])
     rest = len(places) - MAX_NAMED
     return f"{named} and {rest:,} more" if rest > 0 else named
@@ -225,7 +231,7 @@ def young_files(files: Iterable[JournalFile], now: float) -> dict[str, int]:
 
     Raises PipelineError: a file cannot be read.
     """
-    young = [file for file in files if now - file.modified_ns / 1e9 < SETTLED]
+    young = [file for file in files if isinstance(file.path, Path) and now - file.modified_ns / 1e9 < SETTLED]
     return {str(file.path): file.size if _is_whole(file) else -1 for file in young}
 
 

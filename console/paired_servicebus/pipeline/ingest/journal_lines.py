@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import duckdb
 
 from paired_servicebus.core.model.pairing_events import KINDS
 from paired_servicebus.engine.journal.records import LATEST, VERSION
-from paired_servicebus.pipeline.table_store.schema import EVENT_FIELDS, EVENTS, HEADER, required_fields
+from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, EVENT_FIELDS, EVENTS, HEADER, required_fields
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 LONGEST_LINE: Final = 1024 * 1024
 """Characters of a line. An engine's own lines are shorter by far: a text of an event has some hundred characters."""
@@ -37,9 +37,10 @@ _DEPTH: Final = 2
 
 _TIME: Final = next(name for name, kind in HEADER.items() if kind == "TIMESTAMP")
 """The column of a record's time, which is `ts` in a line, in microseconds. A field's time is in seconds."""
+_FIELD_OF: Final = {column: field for field, column in COLUMN_OF.items()}
 _FIELDS: Final = {
     **{"ts" if name == _TIME else name: "BIGINT" if name == _TIME else kind for name, kind in HEADER.items()},
-    **EVENT_FIELDS,
+    **{_FIELD_OF.get(name, name): kind for name, kind in EVENT_FIELDS.items()},
 }
 """The fields of a line, each with the type of its column. This table makes the whole statement."""
 _HEADER: Final = ["ts" if name == _TIME else name for name in HEADER]
@@ -194,7 +195,7 @@ def _final(d: Dialect, name: str, kind: str) -> str:
         return f"case when `{name}` >= 0 and `{name}` < {_LATEST_SECONDS} then {micros} end"
     if kind == "DOUBLE":
         return f"case when `{name}` between {-_MOST} and {_MOST} then `{name}` end"
-    return f"`{name}`"
+    return f"`{_FIELD_OF.get(name, name)}`"
 
 
 def _any(conditions: Iterable[str]) -> str:
@@ -210,7 +211,7 @@ def _out_of(names: Sequence[str], least: str, most: str) -> str:
 def _lacking() -> Iterator[str]:
     """Yield the conditions for a record that lacks what its kind cannot do without."""
     for kind in KINDS:
-        required = [name for name, kinds in required_fields().items() if kind in kinds]
+        required = [_FIELD_OF.get(name, name) for name, kinds in required_fields().items() if kind in kinds]
         if required:
             yield f"when '{kind}' then {_any(f'`{name}` is null' for name in required)}"
 
@@ -235,7 +236,7 @@ FILE_BYTES: Final = 64 * 1024 * 1024
 """Of journal files that duckdb reads at once."""
 
 
-def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Path], *, kinds: Sequence[str] = ()) -> None:
+def load_events(connection: duckdb.DuckDBPyConnection, files: Iterable[Place], *, kinds: Sequence[str] = ()) -> None:
     """Make the table `events` of journal files in duckdb, one for each line.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,22 +15,8 @@ from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Version
-from paired_servicebus.pipeline.table_store.schema import TABLES, Columns, spark_ddl
-
-TYPES: Final = {
-    "VARCHAR": pa.string(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "DOUBLE[]": pa.list_(pa.float64()),
-}
-
-
-def arrow_schema(columns: Columns) -> Any:
-    """Return the columns as Arrow has them."""
-    return pa.schema([(name, TYPES[kind]) for name, kind in columns.items()])
-
+from paired_servicebus.pipeline.table_store.schema import TABLES, arrow_schema, spark_ddl
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 TIMES: Final = {"events": "event_time", "timeline": "event_time", "receipts": "first_at", "audit": "first_at"}
 """The column of a table's date; of the others it is `minute`."""
@@ -48,7 +33,7 @@ class Existing:
         """Return a table's files with rows."""
         return tuple(file for file in self._version.manifest.of(table) if file.rows)
 
-    def paths(self, table: str, files: Iterable[File] | None = None) -> list[Path]:
+    def paths(self, table: str, files: Iterable[File] | None = None) -> list[Place]:
         """Return the paths of some of a table's files, or of all."""
         return [self._version.path / table / file.name for file in (self.of(table) if files is None else files)]
 
@@ -57,7 +42,7 @@ class Existing:
         return frame(self._spark, table, self.paths(table, files))
 
 
-def frame(spark: Any, table: str, paths: Sequence[Path]) -> Any:
+def frame(spark: Any, table: str, paths: Sequence[Place]) -> Any:
     """Return the rows of Parquet files, or of folders of them, as a DataFrame of a table's columns."""
     if not paths:
         return spark.createDataFrame(arrow_schema(TABLES[table]).empty_table())
@@ -70,8 +55,8 @@ def dated(events: Any) -> Any:
     return events.selectExpr("*", f"coalesce(to_date(event_time), date '{NO_DATE}') as date")
 
 
-def write_dated(rows: Any, folder: Path) -> None:
-    """Write rows with their `date` into a folder.
+def write_dated(rows: Any, folder: Place, *by: str) -> None:
+    """Write rows with their `date` into a folder, and into folders by other columns above it.
 
     Raises SparkFailedError: this process does not find all of them there. Spark itself does not notice if a worker
     writes into a folder of its own.
@@ -80,7 +65,7 @@ def write_dated(rows: Any, folder: Path) -> None:
     from pyspark.sql import functions as f
 
     written = Observation("written")
-    rows.observe(written, f.count(f.lit(1)).alias("rows")).write.partitionBy("date").parquet(str(folder))
+    rows.observe(written, f.count(f.lit(1)).alias("rows")).write.partitionBy(*by, "date").parquet(str(folder))
     found, wanted = rows_in(parts(folder)), written.get["rows"]
     if found != wanted:
         raise SparkFailedError(
@@ -89,31 +74,48 @@ def write_dated(rows: Any, folder: Path) -> None:
         )
 
 
-def parts(folder: Path) -> list[Path]:
+def parts(folder: Place) -> list[Place]:
     """Return the Parquet files that Spark wrote into a folder."""
     return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
 
 
-def rows_in(paths: Iterable[Path]) -> int:
+def rows_in(paths: Iterable[Place]) -> int:
     """Return the rows of those of some Parquet files that are there."""
-    return sum(pq.read_metadata(path).num_rows for path in paths if path.exists())
+    return sum(metadata(path).num_rows for path in paths if path.exists())
 
 
-def staged_parts(paths: Iterable[Path], table: str, batch: int, name: str = "") -> list[Staged]:
-    """Return files of rows with a date for a commit; not those without rows."""
+def metadata(path: Place) -> Any:
+    """Return the metadata of a Parquet file. Raises OSError."""
+    with path.open("rb") as file:
+        return pq.read_metadata(file)
+
+
+def read_rows(path: Place, columns: Sequence[str] | None = None) -> Any:
+    """Return the rows of a Parquet file as an Arrow table. Raises OSError."""
+    with path.open("rb") as file:
+        return pq.read_table(file, columns=columns)
+
+
+def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "") -> list[Staged]:
+    """Return files of rows with a date for a commit; not those without rows.
+
+    Args:
+        name: their name, by default that of the batch; braces in it stand for the folder above their date's.
+    """
     found = []
     for number, path in enumerate(sorted(paths)):
-        about = pq.read_metadata(path)
+        about = metadata(path)
         if not about.num_rows:
             continue
         day = f"{path.parent.name}/"
         first, last = _range(about, column_name(table))
-        name_ = f"{day}{name or f'b{batch:010d}'}-{number}.parquet"
+        part = path.parent.parent.name.rpartition("=")[2]
+        name_ = f"{day}{(name or f'b{batch:010d}').format(part)}-{number}.parquet"
         found.append(Staged(path, File(name=name_, rows=about.num_rows, first_at=first, last_at=last, batch=batch)))
     return found
 
 
-def write_days(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:
+def write_days(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
     """Write an Arrow table as one file for each day. Raises OSError."""
     days = days_of(rows[column_name(table)])
     found = []
@@ -139,7 +141,7 @@ def days_of(times: Any) -> list[str]:
     return found
 
 
-def write_rows(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:
+def write_rows(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
     """Write an Arrow table as the one file of a table without dates. Raises OSError."""
     path = place / f"{table}.parquet"
     _write(path, table, rows)
@@ -151,18 +153,19 @@ def column_name(table: str) -> str:
     return TIMES.get(table, "minute")
 
 
-def merge_parts(sources: Sequence[Path], target: Path, table: str) -> None:
+def merge_parts(sources: Sequence[Place], target: Place, table: str) -> None:
     """Write the rows of some files of a table as one, some at a time. Raises OSError."""
     schema = arrow_schema(TABLES[table])
-    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+    with target.open("wb") as written, pq.ParquetWriter(written, schema, compression="zstd") as writer:
         for source in sources:
-            with pq.ParquetFile(source) as file:
+            with source.open("rb") as opened, pq.ParquetFile(opened) as file:
                 for group in range(file.num_row_groups):
                     writer.write_table(_as(file.read_row_group(group), schema))
 
 
-def _write(path: Path, table: str, rows: Any) -> None:
-    pq.write_table(_as(rows, arrow_schema(TABLES[table])), path, compression="zstd")
+def _write(path: Place, table: str, rows: Any) -> None:
+    with path.open("wb") as file:
+        pq.write_table(_as(rows, arrow_schema(TABLES[table])), file, compression="zstd")
 
 
 def _as(rows: Any, schema: Any) -> Any:

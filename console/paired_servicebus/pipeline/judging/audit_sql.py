@@ -22,6 +22,11 @@ sender here has a journal elsewhere, and so may the messages of its entity have 
 again and again between others record only a share of the entity.
 
 PARTS are made first, in their order, from `receipts`, `engines` and `backlog`; then AUDIT.
+
+A judgement after another one judges only the messages of `scope`: those with new receipts (`touched`), those whose fate
+is not settled, and those that a receiver got after one with a new receipt, since they may be out of order now. What
+their entity's receivers and its journals tell comes from all receipts. The rows of the others, KEPT, are those of the
+last audit (`known_audit`).
 """
 
 from __future__ import annotations
@@ -54,6 +59,8 @@ ORDER_MARGIN: Final = 1 * SECOND
 """Messages without a sender's number are out of order if their sender had accepted answers this far apart."""
 EXPIRY_MARGIN: Final = 60 * SECOND
 """A time to live is over for certain this long after its end."""
+SETTLED: Final = "'delivered', 'accepted', 'refused', 'dead-lettered'"
+"""Fates that only a new receipt changes, or the first delivery that an entity's receivers record."""
 SCATTERED: Final = 3
 RARE: Final = 50
 """Receivers of an entity seem to record only a share where messages of one sender were not received in SCATTERED
@@ -203,31 +210,134 @@ group by expected.pairing, expected.folded, expected.message_id
 """
 """The subscriptions that record, and have not got a topic's message."""
 
-_LATE: Final = f"""
+_DELIVERIES: Final = f"""
 {_PLACED},
-deliveries as (
-    select /*+ broadcast(boots) */
-           placed.pairing, folded, message_id, lower(subscription) as listener, stream, received_by, received_boot,
-           received_seq, number is not null as is_numbered, unix_micros(accepted_at) as accepted,
-           boots.first_at as boot_at, coalesce(number, diverted_seq, reached_seq) as place,
-           case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender
-    from placed
-    left join boots on received_by = boots.engine and received_boot = boots.boot and placed.pairing = boots.pairing
-    where received > 0
+got as (
+    select placed.*, case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender
+    from placed where received > 0
 ),
-ordered as (
-    select *, max(place) over earlier as place_before, max(accepted) over earlier as accepted_before
-    from deliveries
-    window earlier as (partition by xxhash64(pairing, folded, coalesce(listener, ''), coalesce(stream, ''),
-                                             received_by, sender)
-                       order by boot_at, received_boot, received_seq rows between unbounded preceding and 1 preceding)
-)
-select distinct pairing, folded, message_id from ordered
-where place < place_before and (is_numbered or accepted + {ORDER_MARGIN} < accepted_before)
-"""
+deliveries as (
+    select /*+ broadcast(boots, turns) */
+           got.pairing, got.folded, message_id, received_boot, received_seq, number is not null as is_numbered,
+           unix_micros(accepted_at) as accepted, boots.first_at as boot_at,
+           coalesce(number, diverted_seq, reached_seq) as place,
+           xxhash64(got.pairing, got.folded, coalesce(lower(subscription), ''), coalesce(stream, ''),
+                    got.received_by, sender) as sequence,
+           turns.received_by is not null
+               and (turn_at is null or boots.first_at > turn_at
+                    or boots.first_at = turn_at and (received_boot > turn_boot
+                                                     or received_boot = turn_boot and received_seq >= turn_seq))
+               as is_after
+    from got
+    left join boots on got.received_by = boots.engine and received_boot = boots.boot and got.pairing = boots.pairing
+    left join turns on got.pairing = turns.pairing and got.folded = turns.folded
+                   and got.received_by = turns.received_by
+)"""
 """Order of receipt is by number within a receiver's engine. Without a sender's number, messages are compared with those
 of the same sender. The six names are compared by a hash, in half the time: of two streams with one hash, which is one
 pair in 2^64, messages could seem out of order."""
+TURNS: Final = f"""
+{_PLACED},
+moved as (
+    select /*+ broadcast(entities, touched) */ placed.pairing, placed.folded, received_by, received_boot, received_seq
+    from placed
+    join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
+    left join touched on placed.pairing = touched.pairing and placed.folded = touched.folded
+                     and placed.message_id = touched.message_id
+    where received > 0 and (is_topic or touched.message_id is not null)
+    union all
+    select pairing, folded, received_by, received_boot, received_seq from touched_before
+),
+changed as (
+    select /*+ broadcast(entities, boots) */ moved.pairing, moved.folded, received_by,
+           case when not is_topic then boots.first_at end as boot_at, received_boot, received_seq
+    from moved
+    join entities on moved.pairing = entities.pairing and moved.folded = entities.folded
+    left join boots on received_by = boots.engine and received_boot = boots.boot and moved.pairing = boots.pairing
+),
+ordered as (
+    select *, row_number() over (partition by pairing, folded, received_by
+                                 order by boot_at nulls first, received_boot, received_seq) as nth
+    from changed
+)
+select pairing, folded, received_by, boot_at as turn_at, received_boot as turn_boot, received_seq as turn_seq
+from ordered where nth = 1
+"""
+"""By entity and receiver's engine, its first delivery of a touched message, by the receipts before or now: from there
+on the order is judged. `turn_at` null: all of it, as at the first judgement and for topics."""
+ALL_TURNS: Final = """
+select pairing, lower(entity) as folded, received_by, cast(null as timestamp) as turn_at, '' as turn_boot,
+       cast(0 as bigint) as turn_seq
+from {receipts} where received > 0 group by pairing, lower(entity), received_by
+"""
+HEIGHTS: Final = f"""
+{_DELIVERIES}
+select sequence, max(place) as place_before, max(accepted) as accepted_before
+from deliveries where not is_after group by sequence
+"""
+"""How far each sequence of deliveries had got before its receiver's turn."""
+NO_HEIGHTS: Final = """
+select cast(0 as bigint) as sequence, cast(0 as bigint) as place_before, cast(0 as bigint) as accepted_before
+where false
+"""
+TOUCHED: Final = """
+select pairing, lower(entity) as folded, message_id from new_receipts group by pairing, lower(entity), message_id
+"""
+TOUCHED_BEFORE: Final = """
+select known.pairing, lower(known.entity) as folded, received_by, received_boot, received_seq
+from {known} as known semi join touched on known.pairing = touched.pairing and lower(known.entity) = touched.folded
+                                       and known.message_id = touched.message_id
+where received > 0
+"""
+"""The deliveries of touched messages by their receipts before."""
+SCOPE: Final = f"""
+{_DELIVERIES}
+select pairing, folded, message_id from (
+    select pairing, folded, message_id from touched
+    union all
+    select pairing, folded, message_id from deliveries where is_after
+    union all
+    select /*+ broadcast(entities) */ entities.pairing, entities.folded, message_id
+    from known_audit join entities on known_audit.pairing = entities.pairing
+                                  and lower(known_audit.entity) = entities.folded
+    where status not in ({SETTLED}) or is_topic
+          or receivers_told <> recorded or answer = 'never attempted' and received > 0 and records_all
+) as found group by pairing, folded, message_id
+"""
+"""The keys of the messages that are judged."""
+SCOPED: Final = """
+select /*+ broadcast(scope) */ receipts.* from {receipts} as receipts
+semi join scope on receipts.pairing = scope.pairing and lower(receipts.entity) = scope.folded
+               and receipts.message_id = scope.message_id
+"""
+_LATE: Final = f"""
+{_DELIVERIES},
+ordered as (
+    select *, max(place) over earlier as place_before, max(accepted) over earlier as accepted_before
+    from deliveries where is_after
+    window earlier as (partition by sequence
+                       order by boot_at, received_boot, received_seq rows between unbounded preceding and 1 preceding)
+),
+compared as (
+    select ordered.pairing, ordered.folded, message_id, place, is_numbered, accepted,
+           greatest(ordered.place_before, heights.place_before) as place_before,
+           greatest(ordered.accepted_before, heights.accepted_before) as accepted_before
+    from ordered left join heights on ordered.sequence = heights.sequence
+)
+select distinct pairing, folded, message_id from compared
+where place < place_before and (is_numbered or accepted + {ORDER_MARGIN} < accepted_before)
+"""
+_STILL_LATE: Final = """
+union
+select pairing, folded, message_id
+from (select pairing, lower(entity) as folded, message_id from known_audit where out_of_order) as known_late
+anti join (select * from deliveries where is_after) as again using (pairing, folded, message_id)
+"""
+KEPT: Final = """
+select /*+ broadcast(scope) */ known_audit.* from known_audit
+anti join scope on known_audit.pairing = scope.pairing and lower(known_audit.entity) = scope.folded
+               and known_audit.message_id = scope.message_id
+"""
 
 _SUMS: Final = (
     "direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received", "redelivered", "again",
@@ -405,7 +515,7 @@ from parked join short on parked.pairing = short.pairing where short_by > 0
 a queue's surplus may be another's deficit. A message is named where its queue held nothing."""
 
 _JUDGED: Final = f"""
-{_PLACED},{_MESSAGES},{_FACTS}
+with placed as (select *, lower(entity) as folded from {{scoped}}),{_MESSAGES},{_FACTS}
 select /*+ broadcast(named) */ facts.*, named.read_at, named.expected, named.unnamed,
        case when received > 0 and answer = 'refused' then 'unexpected'
             when received > 0 and answer = 'never attempted' and moved = 0 and records_all and is_after_gap
@@ -440,16 +550,27 @@ left join named on facts.pairing = named.pairing and facts.queue = named.queue a
                and unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
 """
 """Each message's fate, as far as its own receipts and its entity's receivers tell."""
+_SUSPECTS: Final = "select pairing, folded from judged where fate in ('lost', 'expired') group by pairing, folded"
+_OF_SUSPECTS: Final = """
+    select /*+ broadcast(suspects) */ suspects.pairing, suspects.folded, direct, diverted, moved, in_doubt, received,
+           reached_by, reached_at, reached_seq, received_at
+    from {receipts} as placed join suspects on placed.pairing = suspects.pairing
+                                           and lower(placed.entity) = suspects.folded
+    where received > 0
+"""
+"""Received messages: a suspect is no topic, so each has one row."""
 _DOUBTS: Final = f"""
-with suspects as (
-    select pairing, folded from judged where fate in ('lost', 'expired') group by pairing, folded
-),
+with of_suspects as ({_OF_SUSPECTS}),
 candidates as (
-    select judged.pairing, judged.folded, reached_by, received > 0 as is_received,
-           lag(received = 0) over (partition by judged.pairing, judged.folded, reached_by
-                                   order by reached_at, reached_seq) as was_missed
-    from judged join suspects on judged.pairing = suspects.pairing and judged.folded = suspects.folded
-    where reached and (fate in ('lost', 'in flight') or received > 0)
+    select pairing, folded, reached_by, received > 0 as is_received,
+           lag(received = 0) over (partition by pairing, folded, reached_by order by reached_at, reached_seq)
+               as was_missed
+    from (select judged.pairing, judged.folded, reached_by, reached_at, reached_seq, received
+          from judged join suspects on judged.pairing = suspects.pairing and judged.folded = suspects.folded
+          where reached and fate in ('lost', 'in flight') and received = 0
+          union all
+          select of_suspects.pairing, of_suspects.folded, reached_by, reached_at, reached_seq, received
+          from of_suspects where direct + moved > 0) as reaching
 ),
 runs as (
     select pairing, folded,
@@ -460,8 +581,8 @@ runs as (
     group by pairing, folded
 ),
 strangers as (
-    select pairing, folded, count(*) as strangers from judged
-    where received > 0 and answer in ('never attempted', 'refused') group by pairing, folded
+    select pairing, folded, count(*) as strangers from of_suspects
+    where direct + diverted = 0 and in_doubt = 0 group by pairing, folded
 )
 select suspects.pairing, suspects.folded, coalesce(runs, 0) as runs, coalesce(strangers, 0) as strangers
 from suspects
@@ -471,28 +592,53 @@ left join strangers on suspects.pairing = strangers.pairing and suspects.folded 
 """What speaks against a loss, by entity. `runs`: the places where receivers seem to miss messages again and
 again.
 `strangers`: received messages whose sender has no journal here, or was refused."""
-_OVERTAKEN: Final = """
+_OVERTAKEN: Final = f"""
+with of_suspects as ({_OF_SUSPECTS})
 select pairing, folded, message_id from (
-    select judged.pairing, judged.folded, message_id, fate, reached_at, time_to_live,
-           min(received_at) over (partition by judged.pairing, judged.folded order by reached_at
-                                  rows between 1 following and unbounded following) as later_at
-    from judged join (select pairing, folded from judged where fate = 'expired' group by pairing, folded) as expiring
-      on judged.pairing = expiring.pairing and judged.folded = expiring.folded
-    where reached and (fate = 'expired' or received > 0)) as followed
+    select *, min(received_at) over (partition by pairing, folded order by reached_at
+                                     rows between 1 following and unbounded following) as later_at
+    from (select pairing, folded, message_id, fate, reached_at, time_to_live, cast(null as timestamp) as received_at
+          from judged where fate = 'expired'
+          union all
+          select pairing, folded, null, null, reached_at, null, received_at from of_suspects
+          where direct + moved > 0) as reaching) as followed
 where fate = 'expired' and unix_micros(later_at) < unix_micros(reached_at) + time_to_live * 1e6
 """
 """Messages whose receivers got a later one within their time to live: they may be lost instead of expired."""
 
-PARTS: Final = (
-    {"boots": _BOOTS, "entities": _ENTITIES},
-    {"cover": _COVER, "receivers": _RECEIVERS, "clocks": CLOCKS, "listeners": _LISTENERS},
-    {"reach": _REACH, "recent": _RECENT},
-    {"late": _LATE, "named": _NAMED, "boot_fronts": _BOOT_FRONTS, "fronts": _FRONTS, "missed": _MISSED},
-    {"judged": _JUDGED},
-    {"doubts": _DOUBTS, "overtaken": _OVERTAKEN},
-)
-"""By name; each from those of the lines above it. Parameters as of AUDIT."""
-LARGE: Final = frozenset({"late", "missed", "judged", "overtaken"})
+Parts = tuple[dict[str, str], ...]
+
+
+def names(*, whole: bool, now: int, in_flight: int = IN_FLIGHT) -> dict[str, object]:
+    """Return the parameters of all statements, for views of the tables' own names."""
+    return {
+        "events": "events", "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": now,
+        "in_flight": in_flight, "scoped": "receipts" if whole else "scoped",
+    }  # fmt: skip
+
+
+def parts(*, whole: bool) -> Parts:
+    """Return the statements of the parts, by name; each reads those of the lines above it. Parameters as of AUDIT.
+
+    Args:
+        whole: judge all messages; otherwise those of `scope`, from `touched` and `known_audit`.
+    """
+    turns = ALL_TURNS if whole else TURNS
+    heights = {"heights": NO_HEIGHTS} if whole else {"heights": HEIGHTS, "scope": SCOPE}
+    late = _LATE if whole else _LATE + _STILL_LATE
+    return (
+        {"boots": _BOOTS, "entities": _ENTITIES},
+        {"cover": _COVER, "receivers": _RECEIVERS, "clocks": CLOCKS, "listeners": _LISTENERS, "turns": turns},
+        {"reach": _REACH, "recent": _RECENT, **heights},
+        {} if whole else {"scoped": SCOPED},
+        {"late": late, "named": _NAMED, "boot_fronts": _BOOT_FRONTS, "fronts": _FRONTS, "missed": _MISSED},
+        {"judged": _JUDGED},
+        {"suspects": _SUSPECTS},
+        {"doubts": _DOUBTS, "overtaken": _OVERTAKEN},
+    )  # fmt: skip
+
+
+LARGE: Final = frozenset({"heights", "scope", "scoped", "late", "missed", "judged", "overtaken"})
 """Parts that may have a row for each message; the others have a few for each entity or boot."""
 OF_PARTS: Final = ("cover", "reach", "recent", "fronts")
 """Parts that are made of small parts alone."""
@@ -546,10 +692,11 @@ select pairing, entity, message_id, status, answer, key, queue, {_REASON} as rea
        cast(case when recorded then again else greatest(direct + moved - 1, 0) end as bigint) as duplicates,
        out_of_order,
        first_at, accepted_at, diverted_at, moved_at, reached_at, received_at, dead_lettered_at, last_at, time_to_live,
-       (unix_micros(moved_at) - unix_micros(diverted_at)) / 1e6 as dwell, age, recorded as receivers_told,
+       (unix_micros(moved_at) - unix_micros(diverted_at)) / 1e6 as dwell,
+       case when status not in ({SETTLED}) then age end as age, recorded as receivers_told,
        case when status = 'parked' then nullif(unnamed, 0) end as among_missing,
        case when status = 'unknown' and fate = 'lost' and strangers = 0 then true else false end as is_shared
 from weighed
 """
 """Parameters: `now`, the journals' end in microseconds (this machine's clock, if that is earlier); `in_flight`, the
-limit in microseconds."""
+limit in microseconds; `scoped`, the receipts of the messages that are judged."""

@@ -58,7 +58,9 @@ where first > before + 1
 
 # Engines: each boot's records by their numbers, and how it ended.
 
-_STARTED: Final = ("primary", "secondary", "syphon", "backlog_queues", "version", "predecessor", "predecessor_seq")
+_STARTED: Final = (
+    "primary_namespace", "secondary_namespace", "syphon", "backlog_queues", "version", "predecessor", "predecessor_seq",
+)  # fmt: skip
 _NUMBERS: Final = f"""
     select engine, boot, min_by(first_at, first) as first_at, max_by(last_at, last) as last_at,
            min(first) as first_seq, max(last) as last_seq, cast(sum(last - first + 1) as bigint) as records,
@@ -97,8 +99,8 @@ _NAMED: Final = f"""
 """
 _SHARED: Final = """
     select *, min(pairing_name) over (
-        partition by lower(named.primary), lower(named.secondary),
-                     case when named.primary is null then pairing_name end
+        partition by lower(primary_namespace), lower(secondary_namespace),
+                     case when primary_namespace is null then pairing_name end
     ) as of_namespaces from named
 """
 _GROUPED: Final = "select *, min(of_namespaces) over (partition by pairing_name) as pairing from shared"

@@ -66,7 +66,7 @@ _PLACED: Final = f"""
 """
 _ORDER: Final = """to_json(named_struct(
                'at', concat(replace(date_format(event_time, 'yyyy-MM-dd HH:mm:ss.SSSSSS'), ' ', 'T'), 'Z'),
-               'what', kind, 'by', coalesce(placed.by, ''), 'why', coalesce(why, '')))"""
+               'what', kind, 'by', coalesce(operator, ''), 'why', coalesce(why, '')))"""
 """Orders are sorted as texts: the time comes first."""
 _SUMMED: Final = f"""
     select engine, boot, episode, max(case when opens then entity end) as entity,

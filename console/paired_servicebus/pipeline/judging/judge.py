@@ -11,7 +11,7 @@ from __future__ import annotations
 from paired_servicebus.pipeline.judging import audit_sql, derived_sql, episode_sql, verdict_sql
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.sql_engine import SqlEngine
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 
 
 def empty_of(table: str) -> str:
@@ -21,7 +21,7 @@ def empty_of(table: str) -> str:
     return f"select {', '.join(columns)} where false"
 
 
-def derive(engine: SqlEngine) -> None:
+def derive(engine: DuckdbEngine) -> None:
     """Make every table that does not depend on a judgement from the view `events`."""
     engine.make("timeline", derived_sql.TIMELINE_OF_EVENTS)
     engine.make("spans", derived_sql.SPANS)
@@ -43,23 +43,32 @@ def derive(engine: SqlEngine) -> None:
     engine.make("episodes", episode_sql.EPISODES)
 
 
-def judge(engine: SqlEngine, *, now: int, in_flight: int = IN_FLIGHT) -> None:
+def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT, again: bool = False) -> None:
     """Make `receipts`, `audit` and `verdicts` from the derived tables, and put the figures into `episodes`.
 
     Args:
         now: the time of the judgement, in microseconds since the epoch.
         in_flight: microseconds that a message is in flight at least.
+        again: the tables `receipts` and `audit` are of an earlier judgement, and the view `new_events` has what came
+            since: only messages that these touch, or whose fate is open, are judged.
     """
-    given = {
-        "events": "events", "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": now,
-        "in_flight": in_flight,
-    }  # fmt: skip
-    partials = f"({audit_sql.PARTIAL.format(**given)}) as partials"
-    engine.make("receipts", audit_sql.MERGE.format(partials=partials), is_small=False)
-    for independent in audit_sql.PARTS:
+    given = audit_sql.names(whole=not again, now=now, in_flight=in_flight)
+    columns = ", ".join(TABLES["receipts"])
+    partials = audit_sql.PARTIAL.format(events="new_events" if again else "events", engines="engines")
+    if again:
+        engine.make("new_receipts", partials)
+        engine.make("touched", audit_sql.TOUCHED)
+        engine.make("touched_before", audit_sql.TOUCHED_BEFORE.format(known="receipts"))
+        engine.make("known_audit", "select * from audit")
+        partials = f"select {columns} from new_receipts union all select {columns} from receipts"
+    engine.make("receipts", audit_sql.MERGE.format(partials=f"({partials}) as partials"))
+    for independent in audit_sql.parts(whole=not again):
         for name, statement in independent.items():
-            engine.make(name, statement.format(**given), is_small=name not in audit_sql.LARGE)
-    engine.make("audit", audit_sql.AUDIT.format(**given), is_small=False)
+            engine.make(name, statement.format(**given))
+    audit = audit_sql.AUDIT.format(**given)
+    if again:
+        audit += f" union all select {', '.join(TABLES['audit'])} from ({audit_sql.KEPT}) as kept"
+    engine.make("audit", audit)
     for name, statement in verdict_sql.PARTS.items():
         engine.make(name, statement)
     engine.make("verdicts", verdict_sql.VERDICTS.format(now=now, journals="engines"))

@@ -25,6 +25,7 @@ from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE, no_rows
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -243,7 +244,7 @@ def _publish(version: Version, target: PublishTarget, table: str, before: _Befor
     return PublishedTable(table=table, dates=tuple(changed), rows=sum(file.rows for file in files))
 
 
-def states_of(place: Path, files: Iterable[File], *, is_dated: bool) -> dict[str, str]:
+def states_of(place: Place, files: Iterable[File], *, is_dated: bool) -> dict[str, str]:
     """Return a short text for each date of a table that changes with any of its files.
 
     An unchanged file is a hard link from version to version, with its time. Raises OSError.

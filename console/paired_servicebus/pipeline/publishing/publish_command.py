@@ -19,6 +19,7 @@ from paired_servicebus.pipeline.publishing.delta_tables import PublishedTable, P
 from paired_servicebus.pipeline.table_store import manifest as commits
 from paired_servicebus.pipeline.table_store.manifest import Manifest, Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.store_path import Place, sync
 from paired_servicebus.printing import print_lines, print_object
 
 # The tables as plain Parquet in another folder, in the layout of the tables themselves.
@@ -80,12 +81,12 @@ def _copy_table(version: Version, data: Path, table: str) -> PublishedTable:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            shutil.copy2(source, new)
-            commits.sync(new)
+            shutil.copy2(str(source), new)
+            sync(new)
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)
-        commits.sync(target.parent)
+        sync(target.parent)
         if file.rows:
             dates.add(file.date)
             rows += file.rows
@@ -95,11 +96,13 @@ def _copy_table(version: Version, data: Path, table: str) -> PublishedTable:
 PublishFormat = Literal["parquet", "delta"]
 
 
-def run_publish(folder: Path, *, to: str, format_: PublishFormat, json_line: bool) -> int:
+def run_publish(folder: Place, *, to: str, format_: PublishFormat, json_line: bool) -> int:
     """Publish the tables in `folder`, and print the changes.
 
     Raises PairedError: there are no tables, the target has other tables, or refuses; one sentence.
     """
+    if not isinstance(folder, Path):
+        raise PipelineError(f"the tables in {folder} are in a store already: only those of a folder are published")
     target = find_target(to, os.environ)
     if format_ == "parquet" and target.folder is None:
         raise PipelineError(

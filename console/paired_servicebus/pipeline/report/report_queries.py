@@ -131,14 +131,14 @@ def _short(text: object) -> str:
 
 
 def _state(row: Row) -> str:
-    by = f" (by {_short(row['by'])})" if row["by"] else ""
+    by = f" (by {_short(row['operator'])})" if row["operator"] else ""
     return f"{row['was']} → {row['now']}: {_short(row['why'])}{by}"
 
 
 def _order(what: str) -> Callable[[Row], str]:
     def write(row: Row) -> str:
         why = f': "{_short(row["why"])}"' if row["why"] else ""
-        return f"{what} by {_short(row['by'])}{why}"
+        return f"{what} by {_short(row['operator'])}{why}"
 
     return write
 
@@ -149,7 +149,7 @@ def _ping_failed(row: Row) -> str:
 
 def _commanded(row: Row) -> str:
     why = f': "{_short(row["why"])}"' if row["why"] else ""
-    return f"order {_short(row['command'])} by {_short(row['by'])}{why}: {_short(row['outcome'])}"
+    return f"order {_short(row['command'])} by {_short(row['operator'])}{why}: {_short(row['outcome'])}"
 
 
 _SENTENCES: Final[dict[str, Callable[[Row], str | None]]] = {
@@ -176,7 +176,7 @@ _REPEATING: Final = frozenset({"ping-accepted", "ping-failed", "destination-fail
 _KINDS: Final = ", ".join(f"'{kind}'" for kind in _SENTENCES)
 _WHERE: Final = f"{{mine}} and kind in ({_KINDS})"
 _TIMELINE: Final = f"""
-select engine, epoch_us(events.event_time) / 1e6 as event_time, kind, entity, queue, was, now, why, "by", reason,
+select engine, epoch_us(events.event_time) / 1e6 as event_time, kind, entity, queue, was, now, why, operator, reason,
        throttled, backlog_queues, command, target, about, text,
        coalesce(nullif(ends.outcome, ''), '{NO_OUTCOME}') as outcome
 from (select * exclude (outcome) from timeline where {_WHERE}) as events

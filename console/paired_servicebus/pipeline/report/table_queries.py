@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import ConfigurationError
@@ -37,6 +36,7 @@ from paired_servicebus.pipeline.report.report_values import (
     incidents,
 )
 from paired_servicebus.pipeline.report.verdict import Counts, Finding, Judgement, outside_of, verdict_word
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 Row = dict[str, Any]
 FUTURE: Final = 86_400.0
@@ -47,7 +47,7 @@ class TableSource(Protocol):
     """The tables of schema.py as views of one consistent state, made by the pipeline or from a journal."""
 
     @property
-    def folders(self) -> tuple[Path, ...]:
+    def folders(self) -> tuple[Place, ...]:
         """The tables' folder, or the journals'."""
         ...
 
@@ -249,9 +249,11 @@ where trouble is null and event_time >= timestamp '1970-01-01' and event_time < 
   and list_contains(?, engine)
 """
 _TEXTS: Final = ", ".join(
-    f"""coalesce("{name}", '') as "{name}\""""
-    for name in ("pairing", "engine", "boot", "ended", "end_reason", "primary", "secondary", "version")
-)
+    f"""coalesce({column}, '') as "{column.removesuffix("_namespace")}\""""
+    for column in (
+        "pairing", "engine", "boot", "ended", "end_reason", "primary_namespace", "secondary_namespace", "version",
+    )
+)  # fmt: skip
 _ENGINES: Final = f"""
 select {_TEXTS}, coalesce(records, 0) as records, coalesce(missing, 0) as missing,
        {_times("started_at", "last_at", "complete_to")}

@@ -208,6 +208,8 @@ PATIENCE: Final = 3.0
 LOOPBACK: Final = "127.0.0.1"
 _STANDALONE: Final = "spark://"
 _CONNECT: Final = "sc://"
+CONNECT_PORT: Final = 15002
+"""Of a server whose URL has none."""
 _PLACE: Final = re.compile(r"\[?(?P<host>[^\[\]@/?#]+?)\]?:(?P<port>\d{1,5})")
 
 
@@ -218,16 +220,36 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def is_connect(master: str) -> bool:
+    """Whether it is a Spark Connect server, which has a driver of its own."""
+    return master.startswith(_CONNECT)
+
+
+def is_remote(spark: Any) -> bool:
+    """Whether a session is one of a Spark Connect server: its batches run in a process of the server's."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _connect_place(url: str) -> tuple[str, int]:
+    """Return host and port of a Spark Connect server. Raises SparkFailedError: the URL is not of that form."""
+    try:
+        found = urlsplit(url.partition(";")[0])
+        place = found.hostname, found.port or CONNECT_PORT
+    except ValueError:
+        place = None, 0
+    if place[0] is None:
+        raise SparkFailedError(f"{repeated(masked(url))} is no Spark Connect server: it is written sc://HOST:PORT")
+    return place[0], place[1]
+
+
 def require_master(master: str) -> None:
     """Raise SparkFailedError unless Spark can be started on this master, as far as its port tells."""
-    if master.startswith(_CONNECT):
-        raise SparkFailedError(
-            f"{repeated(master)} is a Spark Connect server, and this program brings its own driver: name a master, as "
-            "in spark://HOST:7077, yarn, k8s://HOST:443 or local[*]"
-        )
-    if not master.startswith(_STANDALONE):
+    if is_connect(master):
+        places = [_connect_place(master)]
+    elif master.startswith(_STANDALONE):
+        places = places_of(master)
+    else:
         return
-    places = places_of(master)
     with ThreadPoolExecutor(len(places)) as pool:
         refusals = list(pool.map(_refusal, places))
     if all(refusals):
@@ -425,7 +447,7 @@ def open_session(
     *,
     app: str,
     work: Path,
-    java: Java,
+    java: Java | None,
     master: str = LOCAL,
     settings: Mapping[str, object] | None = None,
     private: Mapping[str, str] | None = None,
@@ -436,7 +458,8 @@ def open_session(
     Args:
         app: its name in Spark's logs and pages.
         work: our folder for logs and scratch.
-        master: a Spark master URL.
+        java: runs the driver; None with a Spark Connect server.
+        master: a Spark master URL, or a Spark Connect server's.
         settings: Spark's own, on top of the usual ones.
         private: the operator's, on top of all: in no argument of a process.
         whole_environment: give its tasks this process's whole environment, for access to namespaces.
@@ -447,6 +470,10 @@ def open_session(
         )
     require_master(master)
     given = dict(private or {})
+    if java is None:
+        with _connected(master, given) as spark:
+            yield spark
+        return
     own = {**_settings(work), **driver_settings(master), **(settings or {})}
     if is_local(master):  # elsewhere adaptive execution finds them
         own.setdefault("spark.sql.shuffle.partitions", LOCAL_PARTITIONS)
@@ -474,18 +501,44 @@ def open_session(
         _stop(spark)
 
 
+@contextmanager
+def _connected(url: str, given: Mapping[str, str]) -> Iterator[Any]:
+    """Yield a session of a Spark Connect server, and end it. Raises SparkMissingError, SparkFailedError."""
+    if find_spec("grpc") is None:
+        raise SparkMissingError(
+            "a Spark Connect server is reached by grpc: pip install 'servicebus-paired-console[connect]' installs it"
+        )
+    from pyspark.sql import SparkSession
+
+    try:
+        spark = SparkSession.builder.remote(url).getOrCreate()
+        for name, value in {**_REMOTE, **given}.items():
+            spark.conf.set(name, value)
+    except Exception as error:
+        raise SparkFailedError(f"the Spark Connect server {masked(url)} is refused: {first_line(error)}") from error
+    try:
+        yield spark
+    finally:
+        _stop(spark)
+
+
+def session_beside(spark: Any, settings: Mapping[str, str]) -> Any:
+    """Return a session of the same Spark with settings and views of its own."""
+    session = spark.newSession()
+    for name, value in {**(_REMOTE if is_remote(spark) else {}), **settings}.items():
+        session.conf.set(name, value)
+    return session
+
+
 def for_small_work(spark: Any) -> Any:
     """Return a session beside this one, for queries over a few thousand rows.
 
     Spark compiles each query to Java first: for so few rows that takes ten times as long as running it.
     """
-    session = spark.newSession()
-    for name, value in _SMALL.items():
-        session.conf.set(name, value)
-    return session
+    return session_beside(spark, _SMALL)
 
 
-def spark_path(path: Path) -> str:
+def spark_path(path: object) -> str:
     """Return a path as Spark's readers take it: they would look for patterns in it."""
     return "".join(f"\\{one}" if one in "[]{}*?\\" else one for one in str(path))
 
@@ -554,6 +607,19 @@ def _settings(work: Path) -> dict[str, object]:
     }
 
 
+DELTA_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""A session's for Delta; its jars are the operator's: `--conf spark.jars=…`."""
+_REMOTE: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+"""Settings of a session of a server that others configured: the tables' contents depend on them."""
 _SMALL: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.core.errors import SparkFailedError
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 TASKS: Final = 32
 """More than a small cluster's cores, so that each of its workers gets some, also one that starts seconds later."""
@@ -20,11 +21,16 @@ PAUSE: Final = 0.2
 """Seconds that each task takes at least: a fast worker takes not all of them."""
 
 
-def require_sight(spark: Any, *, read: Sequence[Path], written: Path) -> None:
-    """Raise SparkFailedError unless the workers see all `read` folders and what this process writes into `written`."""
+def require_sight(spark: Any, *, read: Sequence[Place], written: Place) -> None:
+    """Raise SparkFailedError unless the workers see all `read` folders and what this process writes into `written`.
+
+    Paths in a store are left out: every worker reaches them, or its tasks fail.
+    """
+    if not isinstance(written, Path):
+        return
     probe = written / f".seen-by-workers-{uuid.uuid4().hex[:8]}"
     probe.touch(mode=0o600)
-    wanted = [str(path) for path in (*read, probe)]
+    wanted = [str(path) for path in (*read, probe) if isinstance(path, Path)]
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         yield from _looked(batches, wanted)

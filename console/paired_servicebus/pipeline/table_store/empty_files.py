@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath
 
 NO_DATE: Final = "1970-01-01"
 """The partition of rows without a time."""
@@ -18,8 +20,13 @@ def empty_name(table: str) -> str:
     return f"date={NO_DATE}/empty.parquet" if table in DATED else "empty.parquet"
 
 
-def write_empty(path: Path, table: str) -> None:
+def write_empty(path: Place, table: str) -> None:
     """Write a file of a table's columns. Raises OSError."""
+    if isinstance(path, StorePath):  # duckdb writes files of this machine
+        with tempfile.TemporaryDirectory(prefix="paired-tables-") as folder:
+            write_empty(Path(folder) / "empty.parquet", table)
+            path.write_bytes((Path(folder) / "empty.parquet").read_bytes())
+        return
     with duckdb.connect(config={"threads": 1}) as connection:
         write_rows(connection, path, table, f"select {no_rows(table)} where false")
 
@@ -30,7 +37,7 @@ def no_rows(table: str) -> str:
     return ", ".join(f'cast(null as {kinds.get(kind, kind)}) as "{name}"' for name, kind in TABLES[table].items())
 
 
-def write_rows(connection: duckdb.DuckDBPyConnection, path: Path, table: str, query: str) -> None:
+def write_rows(connection: duckdb.DuckDBPyConnection, path: Place, table: str, query: str) -> None:
     """Write a query's rows as one file of a table; columns that it lacks are null. Raises OSError."""
     whole = f"select {no_rows(table)} where false union all by name ({query})"
     target = str(path).replace("'", "''")

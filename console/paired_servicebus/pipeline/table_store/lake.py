@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
+import socket
 import threading
 import time
 import uuid
@@ -27,6 +27,15 @@ from paired_servicebus.pipeline.table_store import manifest as commits
 from paired_servicebus.pipeline.table_store.empty_files import empty_name, write_empty
 from paired_servicebus.pipeline.table_store.manifest import COMMITS, DATA, File, Manifest, Version, number_of
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.store_path import (
+    Place,
+    StorePath,
+    move,
+    own_folder,
+    remove_below,
+    sync,
+    write_whole,
+)
 
 GRACE: Final = 60.0
 KEPT: Final = 3
@@ -37,7 +46,7 @@ STAGING: Final = "staging"
 class Staged:
     """A new file of a table: where it was written, and what it becomes. Its size is read at the commit."""
 
-    path: Path
+    path: Place
     file: File
 
 
@@ -56,15 +65,16 @@ class Lake:
     """A folder of tables, for its writer. A context manager; thread-safe.
 
     Args:
-        folder: created with access for its owner only.
+        folder: created with access for its owner only; or a path in a store.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self.folder = folder
+        self._lock_file = _StoreLock(folder) if isinstance(folder, StorePath) else _FolderLock(folder)
         self.note = ""
         """What was wrong with the newest version, as a sentence; empty: nothing."""
         self._lock = threading.RLock()
-        self._held = -1
+        self._is_open = False
         self._version = Version(folder / DATA, Manifest())
         self._pinned: list[int] = []
 
@@ -79,38 +89,34 @@ class Lake:
         try:
             if why := commits.whose(self.folder):
                 raise PipelineError(why)
-            for name in (COMMITS, DATA, STAGING, "work", "logs"):
+            for name in (COMMITS, DATA, STAGING):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._held = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            for name in ("work", "logs"):
+                (own_folder(self.folder) / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_file.acquire()
         except OSError as error:
             raise PipelineError(
                 f"the tables' folder {self.folder} cannot be used: {error.strerror or error}"
             ) from error
         try:
-            self._take_lock()
             self._begin()
         except BaseException:
-            os.close(self._held)
-            self._held = -1
+            self._lock_file.release()
             raise
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:  # a commit in progress ends first; a later one is refused
-            os.close(self._held)
-            self._held = -1
+            self._is_open = False
+            self._lock_file.release()
 
     @property
     def manifest(self) -> Manifest:
         """The manifest of the current version."""
         return self._version.manifest
-
-    @property
-    def path(self) -> Path:
-        """The folder of the current version. Long work has to pin it."""
-        return self._version.path
 
     @property
     def version(self) -> Version:
@@ -121,6 +127,20 @@ class Lake:
     def writing(self) -> threading.RLock:
         """The lock from reading a version to committing its successor."""
         return self._lock
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let another process write the tables inside the block; afterwards this one goes on with what is there.
+
+        Raises as `__enter__`.
+        """
+        self._lock_file.release()
+        try:
+            yield
+        finally:
+            self._lock_file.acquire()
+            if commits.commit_paths(self.folder):
+                self._version = commits.newest(self.folder)
 
     @contextmanager
     def pinned(self) -> Iterator[Version]:
@@ -135,14 +155,14 @@ class Lake:
                 self._pinned.remove(version.manifest.batch)
 
     @contextmanager
-    def staged(self, name: str) -> Iterator[Path]:
+    def staged(self, name: str) -> Iterator[Place]:
         """Yield a new folder for files that are to be committed; it is removed at the end. Raises OSError."""
         place = self.folder / STAGING / f"{name}-{uuid.uuid4().hex[:8]}"
         place.mkdir(mode=0o700)
         try:
             yield place
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            remove_below(place)
 
     def commit(self, change: Callable[[Manifest], Change]) -> Manifest:
         """Make the next version. `change` maps the manifest to what is new.
@@ -152,7 +172,7 @@ class Lake:
             PipelineError: this is not the writer any more.
         """
         with self._lock:
-            if self._held < 0:
+            if not (self._is_open and self._lock_file.is_held()):
                 raise PipelineError(f"the tables in {self.folder} have another writer by now: this pipeline has ended")
             before = self._version.manifest
             new = change(before)
@@ -170,23 +190,21 @@ class Lake:
 
     def _placed(self, before: Manifest, changed: Mapping[str, Files]) -> dict[str, tuple[File, ...]]:
         """Move the new files of the next version to the data; return all of its files by table."""
-        folders: set[Path] = set()
+        folders: set[Place] = set()
         found: dict[str, tuple[File, ...]] = {}
         for table in TABLES:
             wanted = [one for one in changed.get(table, before.of(table)) if _file(one).rows]
             found[table] = tuple(self._move(table, one, folders) for one in wanted or [self._empty(table)])
         for folder in folders:
-            commits.sync(folder)
+            sync(folder)
         return found
 
-    def _move(self, table: str, one: File | Staged, folders: set[Path]) -> File:
+    def _move(self, table: str, one: File | Staged, folders: set[Place]) -> File:
         """Move a new file to the data, once it is on the disk; its size is known then. Adds its folder."""
         if isinstance(one, File):
             return one
         target = self._version.path / table / one.file.name
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        commits.sync(one.path)
-        shutil.move(one.path, target)
+        move(one.path, target)
         folders |= {target.parent, target.parent.parent}
         return msgspec.structs.replace(one.file, size=target.stat().st_size)
 
@@ -214,18 +232,6 @@ class Lake:
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            other = os.pread(self._held, 32, 0).decode(errors="replace").strip()
-            raise PipelineRunningError(
-                f"another pipeline (pid {other or 'unknown'}) writes the tables in {self.folder}: end it first, "
-                "or name another folder with --tables"
-            ) from error
-        os.ftruncate(self._held, 0)
-        os.pwrite(self._held, str(os.getpid()).encode(), 0)
-
     def _begin(self) -> None:
         """Find the tables, and remove what a killed writer left. The first version has no rows."""
         try:
@@ -238,7 +244,7 @@ class Lake:
             self._version = Version(self.folder / DATA, Manifest(life=uuid.uuid4().hex[:12]))
         self.note = self._version.note
         try:
-            shutil.rmtree(self.folder / STAGING, ignore_errors=True)
+            remove_below(self.folder / STAGING)
             (self.folder / STAGING).mkdir(mode=0o700)
             commits.remove_unlisted(self.folder, {number_of(path) for path in commits.commit_paths(self.folder)})
         except OSError as error:
@@ -249,3 +255,60 @@ class Lake:
 
 def _file(one: File | Staged) -> File:
     return one.file if isinstance(one, Staged) else one
+
+
+class _FolderLock:
+    """The writer's lock of a folder: it ends with its process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = -1
+
+    def acquire(self) -> None:
+        """Lock the folder. Raises PipelineRunningError, OSError."""
+        self._file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+            self.release()
+            raise PipelineRunningError(
+                f"another pipeline (pid {other or 'unknown'}) writes the tables in {self._folder}: end it first, "
+                "or name another folder with --tables"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, str(os.getpid()).encode(), 0)
+
+    def is_held(self) -> bool:
+        """Return whether the lock is held."""
+        return self._file >= 0
+
+    def release(self) -> None:
+        """Unlock the folder."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class _StoreLock:
+    """The writer's mark in a store, which has no locks: the last pipeline that began writes, an earlier one ends.
+
+    Each commit of the earlier one is refused, since the mark has changed.
+    """
+
+    def __init__(self, folder: StorePath) -> None:
+        self._place = folder / "lock"
+        self._mark = b""
+
+    def acquire(self) -> None:
+        """Write the mark. Raises OSError."""
+        self._mark = f"{os.getpid()} on {socket.gethostname()}, {uuid.uuid4().hex}".encode()
+        write_whole(self._place, self._mark)
+
+    def is_held(self) -> bool:
+        """Return whether the mark is this pipeline's. Raises OSError."""
+        return bool(self._mark) and self._place.read_bytes() == self._mark
+
+    def release(self) -> None:
+        """Leave the mark: the next pipeline replaces it."""
+        self._mark = b""

@@ -6,23 +6,21 @@ read twice or a copied file, is dropped. A hole between spans is a gap in the jo
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, UnreadableError, other_format
-from paired_servicebus.durable_file import replace_file
 from paired_servicebus.foreign_json import read_json
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath, write_whole
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the tables' layout and meaning."""
 
 
@@ -101,6 +99,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The batch of the latest judgement; later receipts are only in `events`."""
     judged_at: float = 0.0
     """When that was; 0: never."""
+    late_batch: int = 0
+    """The batch that last brought records after later ones of the same boot; 0: none did."""
     unsettled: int = 0
     """Messages whose fate was open then: a later judgement may differ, without new receipts."""
     receipts: int = 0
@@ -154,7 +154,7 @@ def held(spans: tuple[RecordSpan, ...]) -> int:
     return sum(span.last - span.first + 1 for span in spans)
 
 
-def read(path: Path) -> Manifest:
+def read(path: Place) -> Manifest:
     """Return the manifest in a commit's file.
 
     Raises:
@@ -179,20 +179,9 @@ def read(path: Path) -> Manifest:
         raise DamagedTablesError(f"{path} is no manifest ({error})") from error
 
 
-def write(folder: Path, manifest: Manifest) -> None:
+def write(folder: Place, manifest: Manifest) -> None:
     """Commit: from now on readers open these files. Raises OSError."""
-    path = commit_path(folder, manifest.batch)
-    replace_file(path, msgspec.json.encode(manifest))
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Sync a file, or the names in a folder, to disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    write_whole(commit_path(folder, manifest.batch), msgspec.json.encode(manifest))
 
 
 class _Version(msgspec.Struct):
@@ -213,11 +202,13 @@ _MANIFEST: Final = msgspec.json.Decoder(Manifest)
 
 COMMITS: Final = "commits"
 DATA: Final = "data"
+DELTA: Final = "delta"
+"""A folder of Delta tables beside the tables' own files, for `--format delta`."""
 HELD: Final = "published"
 """A folder of marks: each has the number of a commit whose files stay while they are published."""
 HELD_FOR: Final = 24 * 3600.0
 """Seconds after which a mark is of a publish that was killed."""
-OWN: Final = frozenset({COMMITS, DATA, "staging", "work", "logs", "lock", "checkpoints", HELD})
+OWN: Final = frozenset({COMMITS, DATA, "staging", "work", "logs", "lock", "checkpoints", DELTA, HELD})
 """The names in a folder of tables."""
 _NAME: Final = re.compile(r"c(\d{10})\.json")
 
@@ -226,33 +217,33 @@ _NAME: Final = re.compile(r"c(\d{10})\.json")
 class Version:
     """A whole version of the tables. `note`: a sentence about a damaged newer one; empty without one."""
 
-    path: Path
+    path: Place
     """The folder of all data: a table's files are in the one of its name."""
     manifest: Manifest
     note: str = ""
 
 
-def commit_path(folder: Path, batch: int) -> Path:
+def commit_path(folder: Place, batch: int) -> Place:
     """Return the file of a commit: names sort as commits do."""
     return folder / COMMITS / f"c{batch:010d}.json"
 
 
-def number_of(path: Path) -> int:
+def number_of(path: Place) -> int:
     """Return the number of a commit's file; -1: it is none."""
     found = _NAME.fullmatch(path.name)
     return int(found.group(1)) if found else -1
 
 
-def commit_paths(folder: Path) -> list[Path]:
+def commit_paths(folder: Place) -> list[Place]:
     """Return the files of the commits, the newest first. Raises OSError."""
     try:
-        found = [path for path in (folder / COMMITS).iterdir() if number_of(path) >= 0]
+        found: list[Place] = [path for path in (folder / COMMITS).iterdir() if number_of(path) >= 0]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=number_of, reverse=True)
 
 
-def newest(folder: Path) -> Version:
+def newest(folder: Place) -> Version:
     """Return the newest whole version, with a note where a newer one is damaged.
 
     Raises:
@@ -278,7 +269,7 @@ def newest(folder: Path) -> Version:
     )
 
 
-def remove_unlisted(folder: Path, numbers: Collection[int]) -> None:
+def remove_unlisted(folder: Place, numbers: Collection[int]) -> None:
     """Remove all commits but those of some numbers, and the data that no remaining commit lists. Raises OSError."""
     listed = set()
     for path in commit_paths(folder):
@@ -287,24 +278,24 @@ def remove_unlisted(folder: Path, numbers: Collection[int]) -> None:
             continue
         with suppress(DamagedTablesError, NoTablesError):
             listed |= {f"{table}/{file.name}" for table, files in read(path).files.items() for file in files}
-    data = folder / DATA
-    for path in data.rglob("*"):
-        if path.is_file() and str(path.relative_to(data)) not in listed:
+    data = str(folder / DATA)
+    for path in (folder / DATA).rglob("*"):
+        if str(path).removeprefix(f"{data}/") not in listed and path.is_file():
             path.unlink(missing_ok=True)
 
 
-def held_numbers(folder: Path) -> set[int]:
+def held_numbers(folder: Place) -> set[int]:
     """Return the commits whose files are being published. Raises OSError."""
     found = set()
     for mark in (folder / HELD).iterdir() if (folder / HELD).is_dir() else ():
         if mark.stat().st_mtime < time.time() - HELD_FOR:
             mark.unlink(missing_ok=True)
         else:
-            found.add(int(mark.suffix.removeprefix(".")))
+            found.add(int(mark.name.rpartition(".")[2]))
     return found
 
 
-def whose(folder: Path) -> str:
+def whose(folder: Place) -> str:
     """Return why a folder is not for tables, as a sentence; empty: it is new, or has tables. Raises OSError."""
     if not folder.exists():
         return ""
@@ -318,14 +309,15 @@ def whose(folder: Path) -> str:
     )
 
 
-def _whole(folder: Path, commit: Path) -> Manifest:
+def _whole(folder: Place, commit: Place) -> Manifest:
     manifest = read(commit)
     for table, files in manifest.files.items():
+        sizes = _sizes(folder / DATA / table)
         for file in files:
             place = folder / DATA / table / file.name
             try:
-                size = place.stat().st_size
-            except FileNotFoundError as error:
+                size = place.stat().st_size if sizes is None else sizes[str(place)]
+            except (FileNotFoundError, KeyError) as error:
                 raise DamagedTablesError(f"{place} is missing") from error
             except OSError as error:
                 raise NoTablesError(f"the tables cannot be read: {place}: {error.strerror or error}") from error
@@ -334,7 +326,20 @@ def _whole(folder: Path, commit: Path) -> Manifest:
     return manifest
 
 
-def _note(folder: Path, manifest: Manifest, damage: str) -> str:
+def _sizes(folder: Place) -> dict[str, int] | None:
+    """Return the sizes of all files of a store's folder, by one request; None: a folder of this machine.
+
+    Raises NoTablesError.
+    """
+    if not isinstance(folder, StorePath):
+        return None
+    try:
+        return {str(path): about.size for path, about in folder.listed() if about.size is not None}
+    except OSError as error:
+        raise NoTablesError(f"the tables cannot be read: {folder}: {error.strerror or error}") from error
+
+
+def _note(folder: Place, manifest: Manifest, damage: str) -> str:
     if not damage:
         return ""
     return (
@@ -343,5 +348,5 @@ def _note(folder: Path, manifest: Manifest, damage: str) -> str:
     )
 
 
-def _none(folder: Path) -> str:
+def _none(folder: Place) -> str:
     return f"there are no tables in {folder}: paired pipeline --once makes them from the journal"

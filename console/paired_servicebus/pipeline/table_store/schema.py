@@ -10,7 +10,7 @@ field becomes a new column. Raise manifest.VERSION for a change that makes old f
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Final, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from paired_servicebus.core.model.pairing_events import KINDS
 
@@ -21,6 +21,8 @@ HEADER: Final[Columns] = {
     "v": "BIGINT", "engine": "VARCHAR", "boot": "VARCHAR", "seq": "BIGINT", "event_time": "TIMESTAMP",
     "kind": "VARCHAR",
 }  # fmt: skip
+COLUMN_OF: Final = {"primary": "primary_namespace", "secondary": "secondary_namespace", "by": "operator"}
+"""Columns whose names differ from their field's, which is a word of SQL."""
 _TYPES: Final[dict[object, str]] = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
 
 
@@ -42,8 +44,9 @@ def _event_fields() -> Columns:
             if field.name == "at":
                 continue
             column = "TIMESTAMP" if field.name.endswith("_at") else _type_of(hints[field.name])
-            if found.setdefault(field.name, column) != column:
-                raise TypeError(f"{kind.__name__}.{field.name} is {column}, elsewhere {found[field.name]}")
+            name = COLUMN_OF.get(field.name, field.name)
+            if found.setdefault(name, column) != column:
+                raise TypeError(f"{kind.__name__}.{field.name} is {column}, elsewhere {found[name]}")
     return found
 
 
@@ -53,7 +56,8 @@ def required_fields() -> dict[str, tuple[str, ...]]:
     for name, kind in KINDS.items():
         for field in fields(kind):
             if field.name != "at" and field.default is MISSING:
-                found[field.name] = (*found.get(field.name, ()), name)
+                column = COLUMN_OF.get(field.name, field.name)
+                found[column] = (*found.get(column, ()), name)
     return found
 
 
@@ -74,7 +78,8 @@ ENGINES: Final[Columns] = {
     "first_seq": "BIGINT", "last_seq": "BIGINT", "records": "BIGINT", "missing": "BIGINT", "complete_to": "TIMESTAMP",
     "complete_from": "TIMESTAMP",
     "ended": "VARCHAR", "ended_at": "TIMESTAMP", "end_reason": "VARCHAR",
-    "primary": "VARCHAR", "secondary": "VARCHAR", "syphon": "BOOLEAN", "backlog_queues": "BIGINT", "version": "VARCHAR",
+    "primary_namespace": "VARCHAR", "secondary_namespace": "VARCHAR", "syphon": "BOOLEAN", "backlog_queues": "BIGINT",
+    "version": "VARCHAR",
     "receives": "BOOLEAN", "pairing_name": "VARCHAR", "predecessor": "VARCHAR", "predecessor_seq": "BIGINT",
     "end_known": "BOOLEAN", "lacks_boot": "BOOLEAN", "retired_at": "TIMESTAMP", "retired_why": "VARCHAR",
 }  # fmt: skip
@@ -214,3 +219,19 @@ def spark_ddl(columns: Columns) -> str:
     """Return the columns as Spark writes them."""
     words = {"VARCHAR": "STRING", "DOUBLE[]": "ARRAY<DOUBLE>"}
     return ", ".join(f"`{name}` {words.get(kind, kind)}" for name, kind in columns.items())
+
+
+def arrow_schema(columns: Columns, *, dated: bool = False) -> Any:
+    """Return the columns as pyarrow has them, with their partition's `date`."""
+    import pyarrow as pa
+
+    types = {
+        "VARCHAR": pa.string(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+        "DOUBLE[]": pa.list_(pa.float64()),
+    }
+    date = [("date", pa.date32())] if dated else []
+    return pa.schema([*((name, types[kind]) for name, kind in columns.items()), *date])

@@ -1,4 +1,4 @@
-"""Runs the SQL of judging and reports: by duckdb in this process, or by Spark. Both read the same text.
+"""Runs the SQL of judging and reports by duckdb, in this process. Spark runs the same text (ingest.batch_loop).
 
     engine.make("entities", "select distinct entity from receipts")
     engine.rows("entities")
@@ -8,7 +8,7 @@ The statements use the words of Spark's SQL that duckdb has as well. Spark's oth
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import duckdb
 
@@ -34,22 +34,6 @@ WORDS: Final = (
 """Statements for a duckdb connection before it runs that SQL. A pattern of date_format is always the same."""
 
 
-class SqlEngine(Protocol):
-    """Runs statements over named tables."""
-
-    def make(self, name: str, statement: str, *, is_small: bool = True) -> None:
-        """Make the table or view `name` of a statement's rows.
-
-        Args:
-            is_small: whether the rows fit into this process; Spark then computes them once, for all later statements.
-        """
-        ...
-
-    def rows(self, name: str) -> list[Row]:
-        """Return the rows of a table, by column. Times are datetimes in UTC."""
-        ...
-
-
 class DuckdbEngine:
     """Runs statements in a duckdb connection, whose words are added to it."""
 
@@ -58,7 +42,7 @@ class DuckdbEngine:
         for word in WORDS:
             connection.execute(word)
 
-    def make(self, name: str, statement: str, *, is_small: bool = True) -> None:
+    def make(self, name: str, statement: str) -> None:
         """Make the table `name` of a statement's rows."""
         self._connection.execute(f"create or replace table {name} as {statement}")
 
@@ -67,22 +51,3 @@ class DuckdbEngine:
         done = self._connection.execute(f"select * from {name}")
         names = [column[0] for column in done.description or ()]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
-
-
-class SparkEngine:
-    """Runs statements in a Spark session; a table is a temporary view of it."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def make(self, name: str, statement: str, *, is_small: bool = True) -> None:
-        """Make the view `name` of a statement's rows. Raises Spark's errors."""
-        rows = self._session.sql(statement)
-        if is_small:
-            rows = self._session.createDataFrame(rows.toArrow())
-        rows.createOrReplaceTempView(name)
-
-    def rows(self, name: str) -> list[Row]:
-        """Return the rows of a view, by column. Raises Spark's errors."""
-        found: list[Row] = self._session.table(name).toArrow().to_pylist()
-        return found

@@ -10,6 +10,7 @@ from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 
 TIMES: Final = ("event_time", "minute", "first_at")
@@ -28,7 +29,7 @@ def store_tables(tables: TableQueries, folder: Path) -> Path:
     return folder
 
 
-def _staged(tables: TableQueries, table: str, place: Path) -> list[Staged]:
+def _staged(tables: TableQueries, table: str, place: Place) -> list[Staged]:
     """Write a table's rows, a file for each date."""
     when = next((name for name in TIMES if name in TABLES[table]), "")
     dates = tables.rows(f"select distinct date from {table} order by date") if table in DATED else [{"date": None}]

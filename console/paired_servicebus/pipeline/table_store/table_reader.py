@@ -15,7 +15,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -25,9 +24,10 @@ from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.table_store import manifest as versions
 from paired_servicebus.pipeline.table_store.empty_files import no_rows
-from paired_servicebus.pipeline.table_store.manifest import Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.manifest import Version
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, arrow_schema
 from paired_servicebus.pipeline.table_store.sql_engine import WORDS
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath, place_of
 
 # The questions that every reader of tables asks, whoever made them: the pipeline, or a journal without it.
 
@@ -99,15 +99,16 @@ class Tables(TableQueries):
     when the tables were opened (seconds since the epoch).
     """
 
-    def __init__(self, folder: Path, version: Version, *, read_at: float) -> None:
+    def __init__(self, folder: Place, version: Version, *, read_at: float) -> None:
         self.folder = folder
         self.read_at = read_at
         self._spill = SpillFolder()
         self._take(version)
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
-        """Return the tables in `folder`. Raises NoTablesError."""
+    def open(cls, folder: Place) -> Self:
+        """Return the tables in `folder`, which may be a URL. Raises NoTablesError, ConfigurationError."""
+        folder = place_of(folder)
         return cls(folder, versions.newest(folder), read_at=time.time())
 
     def __enter__(self) -> Self:
@@ -120,7 +121,7 @@ class Tables(TableQueries):
         self._spill.remove()
 
     @property
-    def folders(self) -> tuple[Path, ...]:
+    def folders(self) -> tuple[Place, ...]:
         """The tables' folder."""
         return (self.folder,)
 
@@ -153,8 +154,7 @@ class Tables(TableQueries):
         self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
         for word in WORDS:
             self._connection.execute(word)
-        for table in TABLES:
-            self._connection.execute(f"create view {table} as {view(version.path, version.manifest, table)}")
+        make_views(self._connection, version)
 
     def _rows_or_error(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
         try:
@@ -174,15 +174,24 @@ _BROKEN: Final = (duckdb.IOException, duckdb.InvalidInputException)
 """Errors about files; some damage is the base class alone."""
 
 
-def view(place: Path, manifest: Manifest, table: str) -> str:
-    """Return the query of a table's rows in a version's folder; columns that older files lack are null."""
+def make_views(connection: duckdb.DuckDBPyConnection, version: Version) -> None:
+    """Make a view for each table of a version, in a connection. Raises OSError: a store cannot be read."""
+    for table in TABLES:
+        connection.execute(f"create view {table} as {_rows_of(connection, version, table)}")
+
+
+def _rows_of(connection: duckdb.DuckDBPyConnection, version: Version, table: str) -> str:
+    """Return the query of a table's rows in a version; columns that older files lack are null."""
     dated = table in DATED
     columns = ", ".join(_column(name, kind) for name, kind in TABLES[table].items()) + (", date" if dated else "")
     empty = no_rows(table) + (", cast(null as date) as date" if dated else "")
-    names = [str(place / table / file.name).replace("'", "''") for file in manifest.of(table) if file.rows]
+    files = [version.path / table / file.name for file in version.manifest.of(table) if file.rows]
     source = f"select {empty} where false"
-    if names:
-        listed = ", ".join(f"'{name}'" for name in names)
+    if isinstance(version.path, StorePath) and files:  # duckdb reaches no store by itself
+        connection.register(f"stored_{table}", version.path.rows(files, arrow_schema(TABLES[table], dated=dated)))
+        source = f"select * from stored_{table}"
+    elif files:
+        listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
         source += (  # the empty row makes the columns, whatever the files have
             f" union all by name select * from read_parquet([{listed}], union_by_name = true, "
             f"hive_partitioning = {str(dated).lower()})"

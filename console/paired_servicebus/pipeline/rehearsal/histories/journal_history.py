@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import (
     EngineStarted,
@@ -287,7 +287,11 @@ def read_history(journals: Sequence[Path], policy: Policy) -> RecordedHistory:
     """
     found = find_journal_files(journals)
     found.require_whole()
-    reader = read_files(file.path for file in sorted(found.files, key=lambda file: (file.path.name, file.size)))
+    files = sorted(found.files, key=lambda file: (file.path.name, file.size))
+    paths = [file.path for file in files if isinstance(file.path, Path)]
+    if len(paths) < len(files):
+        raise PipelineError("a rehearsal reads journals of this machine: copy those of the store into a folder")
+    reader = read_files(paths)
     history = history_of(_once(reader), policy, source=", ".join(str(journal) for journal in journals))
     skipped = reader.unread.count + reader.unknown
     unread = f"{skipped} unreadable lines of the journal"
