@@ -39,7 +39,7 @@ class WebSocket(Protocol):
         """Send a binary message."""
 
     async def close(self, *, code: int = 1000, message: bytes = b"") -> Any:
-        """Say goodbye."""
+        """Close it, with a code and a reason."""
 
 
 async def _nothing() -> None:
@@ -51,9 +51,9 @@ class WebSocketTransport(asyncio.Transport):
 
     Args:
         cut: ends the connection below at once, so that `receive` ends or is cancelled; called once.
-        errors: what `receive` and `send_bytes` raise of a broken connection.
+        errors: those that `receive` and `send_bytes` raise on a broken connection.
         release: awaited before the protocol gets `connection_lost`.
-        info: returns what the connection below tells of itself, as `get_extra_info`.
+        info: the `get_extra_info` of the connection below.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class WebSocketTransport(asyncio.Transport):
         self._is_closing = self._is_cut = self._has_paused = False
 
     async def run(self) -> None:
-        """Move bytes both ways until the WebSocket ends, which the protocol is told."""
+        """Move bytes both ways until the WebSocket ends; then call `connection_lost` of the protocol."""
         self._protocol.connection_made(self)
         writing = asyncio.create_task(self._write_all(), name="write a WebSocket")
         lost: Exception | None = None

@@ -1,4 +1,4 @@
-"""The backlog queues' names and settings: what a queue should be, and which settings can lose a message.
+"""The backlog queues' names and settings: the expected ones, and those that can lose a message.
 
 They are created with one set of settings; a queue that exists already is used as its owner made it, unless it can lose
 an accepted message (SPEC.md sections 4.1 and 4.2).

@@ -380,7 +380,7 @@ def _text(value: str | bytes) -> str:
 
 
 def expiry_of(signature: str) -> float | None:
-    """Return when a ready signature expires, in seconds since 1970; None: it does not tell."""
+    """Return when a ready signature expires, in seconds since 1970; None: it has no expiry."""
     ends = _SIGNED_UNTIL.search(signature)
     return float(ends[1]) if ends else None
 

@@ -1,4 +1,4 @@
-"""What a pairing reads of its backlog queues: their depth, the unused ones, and whether a failover would work now.
+"""The readings of a pairing's backlog queues: depth, unused queues, and whether a failover would work now.
 
 Depths are read for watchers and rules; each number has the time of its reading. If the namespace is unreachable the
 count is None, never 0. The figure of parked messages adds this engine's work on each queue since the reading. All
@@ -190,7 +190,7 @@ class PollWatchers:
 
 @dataclass(frozen=True, slots=True)
 class BacklogAccess:
-    """What all readers of one pairing's backlog share.
+    """The common part of all readers of one pairing's backlog.
 
     admin, client: the secondary namespace's; peeks need Listen, and cleaning up needs Manage. queues: the paths of the
     backlog queues in use by index, which may have gaps. looks: the watchers; without any, little is read.

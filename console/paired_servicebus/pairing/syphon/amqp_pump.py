@@ -1,4 +1,4 @@
-"""What both pumps share, and the pump of one backlog queue on our own AMQP: fast, and bit for bit (SPEC.md section 8).
+"""The base of both pumps, and the pump of one backlog queue on our own AMQP: fast, bit for bit (SPEC.md section 8).
 
 An adapter of the machine that decides (paired_servicebus.core.pump.pump_machine): messages arrive with peek-lock, are
 taken out of their envelope (envelope_codec.py), and each effect goes to its executor. `AmqpDelivery` sends,
