@@ -14,8 +14,7 @@ from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
-from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.core.operator.fleet_question import draft_order
+from paired_servicebus.core.operator.fleet_question import FleetRequest, draft_order
 from paired_servicebus.engine.control.control_client import ControlClient
 from tests.engine.fleet.pens import Pen
 from tests.stage.ledger import Broken
@@ -119,9 +118,9 @@ class Console:
         assert self.snapshot is not None
         assert self.view is not None
         drafted = draft_order(
-            self.view, FLEET_VERBS, Command(action_id=verb, scope="entity", targets=(ENTITY,), why="drill"),
-            primary=self.snapshot.primary, secondary=self.snapshot.secondary, engines=None, stands_for=None,
-            now=time.time(),
+            self.view,
+            FleetRequest(command=Command(action_id=verb, scope="entity", targets=(ENTITY,), why="drill")),
+            primary=self.snapshot.primary, secondary=self.snapshot.secondary, now=time.time(),
         )  # fmt: skip
         return drafted.confirm(drafted.to_type)
 

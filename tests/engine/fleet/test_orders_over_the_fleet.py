@@ -22,8 +22,7 @@ from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
-from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.core.operator.fleet_question import OrderDraft, draft_order
+from paired_servicebus.core.operator.fleet_question import FleetRequest, OrderDraft, draft_order
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet import fleet_driver
 from paired_servicebus.engine.instance.engine_paths import engine_paths
@@ -70,10 +69,9 @@ def drafted(
     view: FleetView, action: str, *, engines: tuple[str, ...] | None = None, scope: str = "entity",
     targets: tuple[str, ...] = ("payments",),
 ) -> OrderDraft:  # fmt: skip
-    return draft_order(
-        view, FLEET_VERBS, Command(action_id=action, scope=scope, targets=targets, why="drill"), primary="primary",
-        secondary=SECONDARY[0], engines=engines, stands_for=None, now=time.time(),
-    )  # fmt: skip
+    command = Command(action_id=action, scope=scope, targets=targets, why="drill")
+    wanted = FleetRequest(command=command, engines=engines)
+    return draft_order(view, wanted, primary="primary", secondary=SECONDARY[0], now=time.time())
 
 
 SECONDARY = ["secondary"]

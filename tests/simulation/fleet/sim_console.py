@@ -7,8 +7,7 @@ from typing import Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.command import Command
-from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.core.operator.fleet_question import draft_order
+from paired_servicebus.core.operator.fleet_question import FleetRequest, draft_order
 from tests.simulation.fleet.fleet_invariants import FleetChecker
 from tests.simulation.fleet.fleet_plan import KEYS, PRIMARY, SECONDARY, PlannedOrder
 from tests.simulation.fleet.fleet_run import FleetRun
@@ -59,18 +58,10 @@ class SimConsole:
             return
         engines = None if planned.engines is None else tuple(self.engines[one].name for one in planned.engines)
         try:
-            draft = draft_order(
-                view,
-                FLEET_VERBS,
-                Command(
-                    action_id=planned.verb, scope=planned.scope, targets=planned.targets, why=world.next_id("drill")
-                ),
-                primary=PRIMARY,
-                secondary=SECONDARY,
-                engines=engines,
-                stands_for=planned.stands_for,
-                now=engine.own_time(),
-            )
+            why = world.next_id("drill")
+            command = Command(action_id=planned.verb, scope=planned.scope, targets=planned.targets, why=why)
+            wanted = FleetRequest(command=command, engines=engines, stands_for=planned.stands_for)
+            draft = draft_order(view, wanted, primary=PRIMARY, secondary=SECONDARY, now=engine.own_time())
         except ConfigurationError as error:
             world.log(f"console {self.index} orders nothing: {error}")
             return

@@ -361,7 +361,7 @@ class SimFleetEngine:
         if effect.most == 1:
             return
         before = self._whole_at.get(effect.board)
-        if reading.posts and before is not None:
+        if before is not None and any(post.enqueued_at > before for post in reading.posts):
             steady = self.clock.is_steady and not self.world.has_stale
             width = self.world.clock.now - before
             self.width = min(self.width, width) if steady or self.width == inf else max(self.width, width)

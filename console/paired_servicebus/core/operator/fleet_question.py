@@ -25,7 +25,6 @@ from paired_servicebus.core.fleet.orders.order_rules import (
     DEFAULT_STANDING_SECONDS,
     MAX_STANDING_SECONDS,
     FleetVerb,
-    FleetVerbs,
     to_type,
     too_long,
 )
@@ -91,16 +90,8 @@ def draft_request(snapshot: Snapshot, wanted: FleetRequest, *, now: float) -> Or
     Raises:
         ConfigurationError: the fleet is unknown, or no engine would take such an order.
     """
-    return draft_order(
-        known_fleet(snapshot),
-        FLEET_VERBS,
-        wanted.command,
-        primary=snapshot.primary,
-        secondary=snapshot.secondary,
-        engines=wanted.engines,
-        stands_for=wanted.stands_for,
-        now=now,
-    )
+    view = known_fleet(snapshot)
+    return draft_order(view, wanted, primary=snapshot.primary, secondary=snapshot.secondary, now=now)
 
 
 def fleet_entities(snapshot: Snapshot, names: Sequence[str], matching: str | None = None) -> tuple[str, ...]:
@@ -389,39 +380,26 @@ class OrderDraft:
         return replace(self.text, typed=typed)
 
 
-def draft_order(
-    view: FleetView,
-    verbs: FleetVerbs,
-    command: Command,
-    *,
-    primary: str,
-    secondary: str,
-    engines: tuple[str, ...] | None,
-    stands_for: float | None,
-    now: float,
-) -> OrderDraft:
+def draft_order(view: FleetView, wanted: FleetRequest, *, primary: str, secondary: str, now: float) -> OrderDraft:
     """Return a new order.
 
     Args:
         view: the fleet as the posting engine knows it.
-        verbs: the actions that can be ordered over the fleet.
-        command: what is ordered.
-        engines: the engines meant; None: all.
-        stands_for: seconds that a standing order stands; None: DEFAULT_STANDING_SECONDS.
         now: seconds since the epoch, by the clock of the posting engine's host.
 
     Raises:
         ConfigurationError: no engine would take such an order; the text has the reason.
     """
-    verb = verbs.get(command.action_id)
+    command, engines = wanted.command, wanted.engines
+    verb = FLEET_VERBS.get(command.action_id)
     if verb is None:
         raise ConfigurationError(f"{command.action_id} is not allowed over the fleet: give it to one engine")
-    _check(verb, engines, stands_for)
+    _check(verb, engines, wanted.stands_for)
     expect = expected_of(view)
     me = next((one for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot)), None)
     expected = addressed_engines(engines, view.engines, expect)
     issued_at = _issue(view, verb, command, now - (view.clock_offset or 0.0))
-    stands_for = (stands_for or DEFAULT_STANDING_SECONDS) if verb.stands else MAX_STANDING_SECONDS
+    stands_for = (wanted.stands_for or DEFAULT_STANDING_SECONDS) if verb.stands else MAX_STANDING_SECONDS
     text = OrderText(
         primary=primary,
         secondary=secondary,

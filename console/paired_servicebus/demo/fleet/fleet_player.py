@@ -34,7 +34,7 @@ from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.core.operator.fleet_question import draft_order
+from paired_servicebus.core.operator.fleet_question import FleetRequest, draft_order
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.demo.fleet.host_process import FleetHost, fleet_host
@@ -305,12 +305,12 @@ class FleetConsole:
             raise ControlError("the engine has not reported the fleet")
         draft = draft_order(
             snapshot.fleet,
-            FLEET_VERBS,
-            Command(action_id=verb, scope=Scope.ENTITY, targets=(ORDERS,), why=why),
+            FleetRequest(
+                command=Command(action_id=verb, scope=Scope.ENTITY, targets=(ORDERS,), why=why),
+                stands_for=STANDS_FOR if FLEET_VERBS[verb].stands else None,
+            ),
             primary=snapshot.primary,
             secondary=snapshot.secondary,
-            engines=None,
-            stands_for=STANDS_FOR if FLEET_VERBS[verb].stands else None,
             now=time.time(),
         )
         text = draft.confirm(draft.to_type)
