@@ -7,11 +7,13 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 from textual.widgets import Input
 
 from paired_servicebus import Fleet
@@ -19,12 +21,14 @@ from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet import pace
 from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path, order_id
 from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
 from paired_servicebus.core.operator.fleet_question import FleetRequest, OrderDraft, draft_order
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet import fleet_driver
+from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.order_signer import OrderSigner
@@ -32,6 +36,7 @@ from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
 from paired_servicebus.ui.screens.question_dialogs import ReachDialog
 from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox
+from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, TRUST, presence
 from tests.engine.fleet.pens import Pen
 from tests.engine.fleet.test_engines_meet import WAIT, Hosts, reporting, shown
 
@@ -130,6 +135,34 @@ def pair(hosts: Hosts, operators: Path) -> Pair:
 
 def state(paired: Any, path: str = "payments") -> State:
     return next((one.state for one in paired.entity_views() if one.path == path), State.UNKNOWN)
+
+
+async def forge(hosts: Hosts, count: int) -> None:
+    """Post presences of engines that nobody runs, with a key that has Send."""
+    author = replace(AUTHOR, secondary=SECONDARY[0])
+    client = ServiceBusClient.from_connection_string(hosts.sandbox["secondary"].connection_string, ssl_context=TRUST)
+    async with client:
+        board = open_board(client, primary="primary", posted_by=POSTED_BY)
+        for number in range(count):
+            ghost = replace(author, engine=f"ghost-{number}", boot=f"b{number}")
+            await board.write(presence(author=ghost), 3600.0)
+        await board.close()
+
+
+async def test_forged_presences_block_no_order(hosts: Hosts, pair: Pair, operators: Path) -> None:
+    """ "Presences are claims … nothing that an order needs depends on their number." """
+    shop, pay, console, _ = await pair.both(operators)
+    await forge(hosts, MAX_ENGINES + 100)
+    flooded = (await shown(console, lambda fleet: fleet.is_flooded)).fleet
+    assert flooded is not None
+    for action, expected in (("force", State.FORCED), ("release", State.HEALTHY)):
+        made = drafted(flooded, action)
+        assert (made.needs_partial, made.to_type.removeprefix("payments").strip()) == ("", "")
+        text = made.confirm(made.to_type)
+        await post(console, text)
+        await answered(console, text, lambda order: {"web-1", "web-2"} <= set(order.done))
+        is_forced = [state(one) is State.FORCED for one in (shop, pay)]
+        assert is_forced == [expected is State.FORCED] * 2
 
 
 async def test_an_order_over_the_fleet_holds_on_every_host_until_it_is_released(pair: Pair, operators: Path) -> None:
