@@ -35,6 +35,7 @@ from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs import spark_commands as table_verbs
+from paired_servicebus.verbs.browse_verb import browse
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
 from paired_servicebus.verbs.gateway_verb import gateway
 from paired_servicebus.verbs.parameters import DEFAULT_KEY, Config, EngineSelection, JsonLine, OrderKey
@@ -48,7 +49,7 @@ BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
 
 HELP_GROUPS: Final = {
-    "Watch": ("up", "status", "attach", "check", "fleet", "find", "snapshot", "gateway", "config", "down"),
+    "Watch": ("up", "status", "attach", "check", "fleet", "find", "browse", "snapshot", "gateway", "config", "down"),
     "Steer": (),
     "Prove": ("demo", "verify", "drill", "bench", "sandbox"),
     "Data": ("report", "pipeline", "tables", "rehearse"),
@@ -75,6 +76,7 @@ app.command(verify)
 app.command(drill)
 app.command(fleet_verbs)
 app.command(gateway)
+app.command(browse)
 app.command(snapshot)
 app.command(table_verbs.tables)
 for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):

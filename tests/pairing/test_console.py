@@ -22,7 +22,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.ui.engines.feed import EngineFeed
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.shell.app import PairedApp
 
 from .conftest import PATIENCE, World, until

@@ -457,9 +457,61 @@ async def test_a_page_has_at_most_its_rows_and_bytes(world: World) -> None:
 async def test_messages_are_found_by_a_part_of_their_id(world: World) -> None:
     async with asking(world) as client:
         put(world, [parked("orders", f"M-{number}") for number in range(300)])
-        page = await client.look_at_messages(queue_path(), ACTIVE, wanted_id="m-29", by="kim")
+        page = await client.look_at_messages(queue_path(), ACTIVE, wanted="m-29", by="kim")
     assert [row.message_id for row in page.rows] == ["M-29", *(f"M-29{digit}" for digit in range(10))]
     assert page.looked_at == 300
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("tenant-7", ["m-7"]),
+        ("ORDER 12", ["m-12"]),
+        ("$.order.id = 3", ["m-3"]),
+        ("$.order.id = 99", []),
+        ("$.order", 20),
+    ],
+)
+async def test_a_search_reads_properties_and_bodies_of_the_whole_queue(
+    world: World, wanted: str, found: list[str] | int
+) -> None:
+    """Section 12: "A search in messages and an export change nothing." They peek."""
+    async with asking(world) as client:
+        bodies = [b'{"order": {"id": %d}, "text": "order %d "}' % (number, number) for number in range(20)]
+        put(world, [
+            parked("orders", f"m-{number}", properties={"who": f"tenant-{number}."}, body=body)
+            for number, body in enumerate(bodies)
+        ])  # fmt: skip
+        page = await client.look_at_messages(queue_path(), ACTIVE, wanted=wanted.replace("-7", "-7."), by="kim")
+        assert len(lying_in(world, queue_path(), namespace="secondary")) == 20
+    ids = [row.message_id for row in page.rows]
+    assert (len(ids) if isinstance(found, int) else ids) == found
+    assert page.looked_at == 20
+
+
+async def test_a_search_that_is_none_is_refused_with_an_example(world: World) -> None:
+    async with asking(world) as client:
+        with pytest.raises(CommandRefusedError, match="JSON path"):
+            await client.look_at_messages(queue_path(), ACTIVE, wanted="$.a b", by="kim")
+
+
+async def test_a_search_reads_no_hidden_body_and_says_so(world: World) -> None:
+    """Section 12: a search and an export "say what they did not read, and read no body that the engine hides."."""
+    async with asking(world, hides_bodies=True) as client:
+        put(world, [parked("orders", "m-1", body=b"secret"), parked("orders", "secret-2")])
+        page = await client.look_at_messages(queue_path(), ACTIVE, wanted="secret", by="kim")
+    assert [row.message_id for row in page.rows] == ["secret-2"]
+    assert "hidden" in page.note
+
+
+async def test_a_large_body_is_shown_part_by_part(world: World) -> None:
+    async with asking(world) as client:
+        body = bytes(range(256)) * 700
+        put(world, [parked("orders", "m-1", body=body)])
+        read = b""
+        while len(read) < len(body):
+            read += (await client.look_at_message(queue_path(), ACTIVE, 1, from_byte=len(read), by="kim")).body
+    assert read == body
 
 
 @pytest.mark.parametrize(("kind", "reason"), [(DEAD, "Poison"), (DEFERRED, "")])

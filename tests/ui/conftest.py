@@ -35,6 +35,8 @@ from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import News, Records, Unreachable
 
+from .terminals import open_terminal, orders_taken, server, terminal  # noqa: F401 - fixtures
+
 UNUSED = "contoso/x-servicebus-transfer/"
 BACKLOG_ROUTES = (
     RouteView(route="backlog/3", accepted=1_204, failed=0),
@@ -276,6 +278,8 @@ class FakeFeed:
         self.refusal = ""
         self.hold: asyncio.Event | None = None
         """While set and not released, commands wait for it."""
+        self.hold_from = 0
+        """A look from this number on is never answered."""
         self.pages: dict[tuple[str, str, int], MessagePage] = {}
         """Of messages, by queue, kind and first number; any other is empty."""
         self.contents: dict[int, MessageContent] = {}
@@ -312,21 +316,24 @@ class FakeFeed:
         return f"order {order.id} is posted"
 
     async def look_at_messages(
-        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
     ) -> MessagePage:
-        self.looks.append((queue, kind.value, from_number, wanted_id))
-        if self.hold is not None:
-            await self.hold.wait()
+        self.looks.append((queue, kind.value, from_number, wanted))
+        if self.hold is not None or from_number == self.hold_from:
+            await (self.hold or asyncio.Event()).wait()
         if self.refusal:
             raise CommandRefusedError(self.refusal)
         empty = MessagePage(queue=queue, kind=kind, read_at=AT + 1)
         return self.pages.get((queue, kind.value, from_number), empty)
 
-    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+    async def look_at_message(
+        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
+    ) -> MessageContent:
         self.looks.append((queue, kind.value, number, ""))
         if self.refusal:
             raise CommandRefusedError(self.refusal)
-        return self.contents[number]
+        content = self.contents[number]
+        return replace(content, body=content.body[from_byte:])
 
     def tell(self, *news: News) -> None:
         assert self._tell is not None, "the app has not started"

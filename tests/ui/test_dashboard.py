@@ -10,9 +10,9 @@ import pytest
 from rich.cells import cell_len
 
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.pick_list import Choice, PickList, narrowed
+from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.state.view import Page, Records, Unreachable
 from paired_servicebus.ui.widgets.entity_table import EntityTable
 from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine

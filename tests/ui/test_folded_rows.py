@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.ui.render.spans import LOOKS, QUIET
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.state.row_order import FOLD, needs_eyes, table_rows
 from paired_servicebus.ui.state.view import Page
 from paired_servicebus.ui.widgets.entity_table import EntityTable

@@ -12,6 +12,7 @@ from paired_servicebus.ui.display.terminal_app import to_ascii
 from paired_servicebus.ui.render.charts import (
     Part,
     bars,
+    fitting_window,
     in_columns,
     log_scale,
     round_top,
@@ -45,6 +46,18 @@ def test_a_step_within_a_column_moves_nothing() -> None:
 @pytest.mark.parametrize(("room", "number"), [(180, 180), (100, 90), (61, 60), (45, 45), (44, 36), (15, 15), (5, 5)])
 def test_columns_are_whole_numbers_of_steps(room: int, number: int) -> None:
     assert time_columns(AT, 900.0, room, step=5.0).number == number
+
+
+@pytest.mark.parametrize("seconds", [60, 115, 125, 295, 305, 895])
+@pytest.mark.parametrize("room", [20, 29, 45, 60, 90, 180])
+def test_a_third_of_the_width_is_filled_after_a_minute(seconds: int, room: int) -> None:
+    """Charts scale to what exists: at least a third of the width is filled after a minute."""
+    known = seconds // 5
+    curve = (None,) * (KEPT - known) + (7.0,) * known
+    columns = time_columns(AT, fitting_window((curve,), step=5.0, most=900.0), room, step=5.0)
+    filled = [value for value in in_columns(curve, columns, step=5.0) if value is not None]
+    assert 3 * len(filled) >= columns.number
+    assert columns.number > room // 2
 
 
 def test_bars_tell_unknown_from_zero_and_zero_from_little() -> None:

@@ -21,8 +21,8 @@ from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, copy_items
 from paired_servicebus.ui.render.spans import fit
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pick_list import markup
+from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.shell import app as prompts
 from paired_servicebus.ui.state.view import Page, Records, View, apply_news
 from tests import fleet_views

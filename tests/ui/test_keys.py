@@ -77,7 +77,7 @@ PLAYS: dict[str, Play] = {
     "what the question says is alive": play(
         *OUTAGE, "F", sees("now 38/s"),
         told(MADE.snapshot(MADE.entity("orders"), MADE.failed_over("payments", sends_per_second=57.0))),
-        sees("now 57/s", "0 messages parked"),
+        sees("now 57/s"), "pagedown", sees("0 messages parked"),
     ),
     "the target stays when the entities change": play(
         *OUTAGE, "F", *"payments", told(MADE.snapshot(MADE.entity("other"))),

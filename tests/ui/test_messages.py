@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import errno
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.widgets import Input
 
+from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage, MessageRow
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.engines.message_export import export_messages
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import BacklogScreen
+from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.state.view import Page
 
 from .conftest import AT, Console
@@ -100,9 +106,18 @@ PLAYS: dict[str, Play] = {
         PARKED, holding(page(row(1), row(2), next_number=3), at_3=page(row(3))), *OPEN, "right",
         sees("8f1c-0003", "peek 3–3"), "left", sees("8f1c-0001"),
     ),
-    "the filter lists only rows with its words, and escape removes it first": play(
-        PARKED, holding(page(row(1), row(2, destination="orders"))), *OPEN, "slash", *"ORD", "enter", sees("8f1c-0002"),
-        lacks("8f1c-0001"), "escape", sees("8f1c-0001"), on(MessagesScreen),
+    "a search narrows the page while it is typed, and enter has the engine search the queue": play(
+        PARKED, holding(page(row(1), row(2, destination="orders"))), *OPEN, "slash", *"ORD", sees("8f1c-0002"),
+        lacks("8f1c-0001"), "enter", fed(looks=[(QUEUE, "active", 1, ""), (QUEUE, "active", 1, "ORD")]),
+        sees("search: ORD"), "escape", lacks("search: ORD"), on(MessagesScreen),
+    ),
+    "a search reads on until it is at the end, and says how much it read": play(
+        PARKED, holding(page(row(1), next_number=251, looked_at=250), at_251=page(row(260), looked_at=20)), *OPEN,
+        "slash", *"$.a", "enter", sees("2 matches in 270", "8f1c-0260"),
+    ),
+    "what a search did not read is said": play(
+        PARKED, holding(page(row(1), note="bodies are hidden and were not searched")), *OPEN, "slash", *"x", "enter",
+        sees("bodies are hidden"),
     ),
     "a capital letter asks before it redrives the selected dead letter": play(
         PARKED, holding(dead_page(118, 121)), *OPEN, "R", sees("not possible"), "tab", "tab", "j", "R", on(ArmDialog),
@@ -114,8 +129,8 @@ PLAYS: dict[str, Play] = {
         sees("118, 121", "re-drive backlog/0"), "escape", "R", fed(armed=[("redrive-letters", ("0/118,121",))]),
         "escape", "escape", on(MessagesScreen), lacks("marked"), size=(140, 40),
     ),
-    "active messages are not marked and the menu says why": play(
-        PARKED, holding(page(row(1))), *OPEN, "space", sees("not possible"), "x", sees("not now")
+    "active messages are marked for an export, and the menu says why they are not redriven": play(
+        PARKED, holding(page(row(1))), *OPEN, "space", sees("1 marked"), "x", sees("not now")
     ),
     "dead letters behind too many are refused before the question": play(
         PARKED, holding(BEHIND, at_3000=dead_page(3_000)), *OPEN, "tab", "tab", "right", "R", fed(armed=[]),
@@ -190,3 +205,94 @@ async def test_hostile_texts_stay_text(made: Any, open_console: Any, size: tuple
             await console.press(*keys)
             assert not STEERING.search(console.screen())
         assert console.app.view.page is Page.BACKLOG
+
+
+# -- Marked messages in a file.
+
+
+async def exported(console: Any, path: Any) -> None:
+    await console.press("e")
+    console.app.focused.value = str(path)
+    await console.press("enter")
+    while any(one.group == "write" and not one.is_finished for one in console.app.workers):
+        await asyncio.sleep(0.01)
+    await console.pilot.pause()
+
+
+async def test_marked_messages_are_exported_with_their_whole_bodies(
+    made: Any, open_console: Any, tmp_path: Path
+) -> None:
+    """JSON lines, bodies as stored: text as it is, other bytes in base64; a body comes in parts."""
+    long = "é" * 40_000
+    stored = {1: long.encode(), 2: b"\xff\x00", 3: b"not marked"}
+    async with open_console(parked()) as console:
+        for number, data in stored.items():
+            found = body(data)
+            console.feed.contents[number] = replace(found, row=row(number), properties=(("app: tenant", "x"),))
+        await opened(console, page(row(1), row(2), row(3)))
+        await console.press("space", "space")
+        await exported(console, tmp_path / "out.jsonl")
+        assert "2 messages written" in console.screen()
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["sequence_number"] for line in lines] == [1, 2]
+    assert lines[0]["body"] == long
+    assert base64.b64decode(lines[1]["body_base64"]) == b"\xff\x00"
+    assert lines[0]["properties"] == {"app: tenant": "x"}
+    assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_export_changes_no_file_that_exists_and_leaves_no_half_of_one(
+    made: Any, open_console: Any, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.write_text("kept")
+    async with open_console(parked(), size=(140, 40)) as console:
+        console.feed.contents[1] = body(b"x" * 100_000)
+        await opened(console, page(row(1)))
+        for path, reason in ((there, "exists"), (Path("/dev/full"), "exists"), (tmp_path / "no" / "f", "No such")):
+            await exported(console, path)
+            assert reason in console.screen()
+        assert there.read_text() == "kept"
+        console.feed.refusal = "unknown: the queue cannot be read"
+        await exported(console, tmp_path / "half")
+        assert "cannot be written" in console.screen()
+        assert not (tmp_path / "half").exists()
+
+
+async def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(number: int, *, from_byte: int = 0) -> MessageContent:
+        return body(b"x" * 70_000)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("paired_servicebus.ui.engines.message_export.json.dumps", full)
+    with pytest.raises(OSError, match="No space"):
+        await export_messages(tmp_path / "f", numbers=(1,), look=look, queue="q", kind=MessageKind.DEAD)
+    assert not (tmp_path / "f").exists()
+
+
+async def test_messages_that_are_gone_are_counted(tmp_path: Path) -> None:
+    async def look(number: int, *, from_byte: int = 0) -> MessageContent:
+        if number == 2:
+            raise CommandRefusedError("message 2 is not in the queue any more")
+        return replace(body(b"x"), row=row(number))
+
+    outcome = await export_messages(tmp_path / "f", numbers=(1, 2, 3), look=look, queue="q", kind=MessageKind.DEAD)
+    assert outcome.startswith("2 messages written to ")
+    assert outcome.endswith("1 missing: message 2 is not in the queue any more")
+
+
+async def test_a_search_is_cancelled_and_keeps_what_it_found(made: Any, open_console: Any) -> None:
+    async with open_console(parked()) as console:
+        first = page(row(1), next_number=2_501, looked_at=2_500)
+        console.feed.pages[QUEUE, "active", 1] = first
+        await opened(console, first)
+        await console.press("slash", *"x")
+        console.feed.pages[QUEUE, "active", 1] = first
+        console.feed.hold_from = 2_501
+        await console.press("enter")
+        assert "esc stops" in console.screen()
+        await console.press("escape")
+        assert "1 match in 2,500" in console.screen()
+        assert "esc stops" not in console.screen()

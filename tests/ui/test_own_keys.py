@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from textual import events
-from textual.drivers import linux_driver
 
 from paired_servicebus.core.operator.actions import ACTIONS
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, CONSOLE_BY_ID
-from paired_servicebus.ui.display.terminal_app import EscapeParser
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.question_dialogs import Prompt
+from paired_servicebus.ui.display.terminal_driver import EscapeParser, TerminalDriver
+from paired_servicebus.ui.screens.question_dialog import Prompt
+from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.shell.preferences import load_preferences
 from paired_servicebus.ui.state.keymap import Keymap, key_text, keymap_of, read_key
 from paired_servicebus.ui.state.view import Page
@@ -199,8 +198,8 @@ def test_the_sequence_of_a_key_is_that_key(text: str, key: str) -> None:
 
 
 async def test_the_terminals_driver_reads_keys_so(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot()):
-        assert linux_driver.XTermParser is EscapeParser
+    async with open_console(made.snapshot()) as console:
+        assert console.app.get_driver_class() is TerminalDriver
 
 
 async def test_a_key_right_after_escape_goes_to_the_page_behind_the_line(open_console: Any, made: Any) -> None:

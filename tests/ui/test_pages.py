@@ -26,7 +26,7 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.ui.commands.action_table import KEY_LINE
 from paired_servicebus.ui.screens.pages import DashboardScreen
-from paired_servicebus.ui.screens.question_dialogs import Prompt
+from paired_servicebus.ui.screens.question_dialog import Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
 from paired_servicebus.ui.state.view import Page, Records
 from tests.gateway_views import PRIMARY, client, many, outage

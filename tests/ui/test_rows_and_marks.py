@@ -12,9 +12,8 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus, UnusedQueue, UnusedView
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
-from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog
+from paired_servicebus.ui.screens.questions import ArmDialog, ConfirmDialog
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.row_order import SORTS
 from paired_servicebus.ui.state.view import Page, View, apply_news

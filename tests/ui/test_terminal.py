@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import fcntl
-import os
-import pty
 import random
 import re
 import signal
 import struct
-import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import paired_servicebus
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs
 from paired_servicebus.engine.control.control_server import ControlServer
-from paired_servicebus.engine.control.protocol import Arm, Armed, CommandDone, Execute, Welcome
+from paired_servicebus.engine.control.protocol import Welcome
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
 from paired_servicebus.ui.display.terminal_app import notification_sequence, title_sequence
 from paired_servicebus.ui.shell.screenshot import draw_page
@@ -49,16 +43,8 @@ from tests.graph_views import graphs
 from tests.pictures.draw import draw_svg
 
 from .emulator import Emulator
+from .terminals import Open, Terminal
 
-ROOT = Path(paired_servicebus.__file__).parents[2]
-PROGRAM = """
-import sys
-from pathlib import Path
-from paired_servicebus.ui import run_dashboard
-from paired_servicebus.ui.display.profile import ProfileName, ScreenOptions
-wishes = ScreenOptions(profile=ProfileName(sys.argv[2]) if sys.argv[2] else None)
-sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders", wishes=wishes))
-"""
 FIRST_PAINT = {"full": 60_000, "plain": 12_000}
 """Bytes of the first paint with its first snapshot, 140x40, 256 colours."""
 A_SECOND = {"full": 2_000, "slow": 500}
@@ -69,120 +55,6 @@ SECOND_OF_OUTAGE = 250
 """The same with an entity failed over, its ages and the countdown to its next ping."""
 SECOND_OF_GRAPHS = {(80, 24): 60, (140, 40): 100, (200, 50): 250}
 """What uneven traffic adds to it, at a step each five seconds."""
-ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=$]*[ -/]*[@-~]|\][^\x07]*\x07|[PX^_].*?\x1b\\|[()][A-Z0-9]|[=>78])")
-
-
-@dataclass
-class Terminal:
-    """A dashboard's process and what it wrote."""
-
-    process: asyncio.subprocess.Process
-    master: int
-    written: bytearray = field(default_factory=bytearray)
-    came: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def text(self) -> str:
-        return ESCAPES.sub(b"", bytes(self.written)).decode(errors="replace")
-
-    def read(self) -> None:
-        with contextlib.suppress(OSError):  # the other end is closed
-            self.written += os.read(self.master, 65536)
-            self.came.set()
-
-    async def until(self, shown: Callable[[str], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not shown(self.text):
-                await self.more()
-
-    async def quiet(self) -> None:
-        """Until nothing was written for half a second."""
-        with contextlib.suppress(TimeoutError):
-            while True:
-                async with asyncio.timeout(0.5):
-                    await self.more()
-
-    async def more(self) -> None:
-        """Until something more is written."""
-        self.came.clear()
-        await self.came.wait()
-
-    def listen(self) -> None:
-        asyncio.get_running_loop().add_reader(self.master, self.read)
-
-    def stall(self) -> None:
-        """Reads nothing more, as a link does that is down."""
-        asyncio.get_running_loop().remove_reader(self.master)
-
-    def type(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-
-@pytest.fixture
-async def orders_taken() -> list[Execute]:
-    return []
-
-
-@pytest.fixture
-async def server(tmp_path: Path, orders_taken: list[Execute]) -> AsyncIterator[ControlServer]:
-    async def execute(order: Any, viewer: bool) -> Armed | CommandDone:
-        if isinstance(order, Arm):
-            return Armed(id=order.id, token="t", to_type=order.command.targets[0], seconds=30.0, until=0.0)
-        orders_taken.append(order)
-        return CommandDone(id=order.id, ok=True, text=f"{' '.join(order.command.targets)} is told")
-
-    welcome = Welcome(engine="e", boot="b1", pid=1, pairing="orders", environment="", read_only=False)
-    async with ControlServer(tmp_path / "s", welcome=welcome, execute=execute) as serving:
-        yield serving
-
-
-Open = Callable[..., Awaitable[Terminal]]
-
-
-@pytest.fixture
-async def open_terminal(tmp_path: Path) -> AsyncIterator[Open]:
-    """Starts dashboards, each on a terminal of its own."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def opened(*, size: tuple[int, int] = (80, 24), profile: str = "full", **environ: str) -> Terminal:
-            return await stack.enter_async_context(_dashboard(tmp_path, size, profile, environ))
-
-        yield opened
-
-
-@pytest.fixture
-async def terminal(open_terminal: Open) -> Terminal:
-    return await open_terminal()
-
-
-@contextlib.asynccontextmanager
-async def _dashboard(
-    folder: Path, size: tuple[int, int], profile: str, more: Mapping[str, str]
-) -> AsyncIterator[Terminal]:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", size[1], size[0], 0, 0))
-    environ = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("TEXTUAL", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES"))
-    }
-    environ |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-    environ |= {"XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config"), **more}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(folder / "s"), profile,
-        stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(slave)
-    terminal = Terminal(process, master)
-    terminal.listen()
-    yield terminal
-    terminal.stall()
-    if process.returncode is None:
-        process.kill()
-    await process.wait()
-    with contextlib.suppress(OSError):
-        os.close(master)
 
 
 async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal, orders_taken: Any, made: Any) -> None:

@@ -22,6 +22,8 @@ from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal
 
 STOP_TIMEOUT: Final = 15.0
+ENDED_BY_SIGNAL: Final = 128
+"""The dashboard's exit status, above which a signal or the loss of the terminal ended it."""
 CLONE: Final = Path(__file__).parents[3]
 """The folder of the project, unless this is an installation."""
 
@@ -171,6 +173,7 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
 
     heard: list[DemoResult | PairedError | None] = []
     said = ["the demo's own process"]
+    assert worker.stdin is not None
 
     def listen() -> None:
         try:
@@ -180,7 +183,7 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
 
     listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
     listener.start()
-    run_dashboard(
+    status = run_dashboard(
         Path(order.socket),
         config_name="demo",
         engine_stays=False,
@@ -188,6 +191,9 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
         journal=order.journal,
         start_steps=lambda: tuple(said),
     )
+    if status > ENDED_BY_SIGNAL:  # without the order to end, the worker clears away by itself
+        worker.stdin.close()
+        raise SystemExit(status)
     _order_end(worker)
     listener.join(STOP_TIMEOUT)
     outcome = heard[0] if heard else None

@@ -182,18 +182,27 @@ class OperatorOrders:
         return await self._unused.clean_up(path, elsewhere=elsewhere)
 
     async def look_at_messages(
-        self, path: str, kind: MessageKind, *, from_number: int = 1, count: int = MAX_ROWS, wanted_id: str = ""
+        self,
+        path: str,
+        kind: MessageKind,
+        *,
+        from_number: int = 1,
+        count: int = MAX_ROWS,
+        wanted: str = "",
+        reads_bodies: bool = True,
     ) -> MessagePage:
         """Return messages of a backlog queue of this pairing, by peek; arguments and raises as `MessageLooks.page`.
 
         Raises IllegalEventError: it is no backlog queue of this pairing.
         """
         looks = self._looks_into(path)
-        return await looks.page(path, kind, from_number=from_number, count=count, wanted_id=wanted_id)
+        return await looks.page(
+            path, kind, from_number=from_number, count=count, wanted=wanted, reads_bodies=reads_bodies
+        )
 
-    async def look_at_message(self, path: str, kind: MessageKind, number: int) -> MessageContent:
-        """Return one message with the start of its body, by peek; raises as `look_at_messages`, and if it is gone."""
-        return await self._looks_into(path).message(path, kind, number)
+    async def look_at_message(self, path: str, kind: MessageKind, number: int, *, from_byte: int = 0) -> MessageContent:
+        """Return one message with a part of its body, by peek; raises as `look_at_messages`, and if it is gone."""
+        return await self._looks_into(path).message(path, kind, number, from_byte=from_byte)
 
     def _looks_into(self, path: str) -> MessageLooks:
         self._steering.refuse_when_ended()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +18,8 @@ from paired_servicebus.ui.shell.preferences import config_folder, load_preferenc
 
 if TYPE_CHECKING:
     from paired_servicebus.ui.display.crash_log import CrashLog
-    from paired_servicebus.ui.shell.app import PairedApp
-    from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
+    from paired_servicebus.ui.display.terminal_app import TerminalApp
+    from paired_servicebus.ui.shell.browse_app import EntitySource
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Textual reads these when it is imported: animations cost bytes on a slow link."""
@@ -54,7 +54,8 @@ def run_dashboard(
         signer: the operator's key, for orders over the fleet; None: they are not possible from this screen.
         start_steps: returns what the caller starts before the engine, the newest last; shown until the first figures.
 
-    Returns the exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
+    Returns the exit status: 0, 1 after an unexpected error, which is logged to a file and reported on stderr, or 128
+    and the number of the signal that ended it; without its terminal it ends as by SIGHUP.
     """
     _prepare_environment()
     gc.disable()  # until the first paint: collections would take a tenth of the start
@@ -86,20 +87,54 @@ def run_dashboard(
         on_ready=ready,
         report=crash.report,
     )
-    return _run(app, crash, keeper, mouse=settings.mouse)
+    try:
+        return _run(app, crash, mouse=settings.mouse)
+    finally:
+        app.collector.stop()
+        if keeper.take(app.theme, app.view):
+            keeper.write()
 
 
-def _run(app: PairedApp, crash: CrashLog, keeper: ChoiceKeeper, *, mouse: bool) -> int:
-    """Run the screen, keep what the operator chose, and return the exit status."""
+def run_browser(
+    source: EntitySource, *, namespace: str, entity: str, by: str, close: Callable[[], Awaitable[None]]
+) -> int:
+    """Show the messages of a namespace's entities until the operator leaves; return the exit status.
+
+    Args:
+        namespace: its host, as it is shown.
+        entity: the entity to open; empty: one is picked from the list.
+        by: the operator's name.
+        close: called at the end, in the screen's loop.
+    """
+    _prepare_environment()
+    from paired_servicebus.ui.display.crash_log import CrashLog
+    from paired_servicebus.ui.shell.browse_app import BrowseApp  # imports Textual
+    from paired_servicebus.ui.shell.startup import screen_settings
+
+    crash = CrashLog("browse")
+    crash.quiet_libraries()
+    preferences = load_preferences(config_folder())
+    app = BrowseApp(
+        source,
+        namespace=namespace,
+        entity=entity,
+        by=by,
+        close=close,
+        settings=screen_settings(ScreenOptions(), preferences, None),
+        report=crash.report,
+    )
+    return _run(app, crash, mouse=False)
+
+
+def _run(app: TerminalApp, crash: CrashLog, *, mouse: bool) -> int:
+    """Run a screen and return the exit status; the terminal is as it was before, whatever happens."""
     status: int | None = None
     try:
         status = app.run(mouse=mouse)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
     finally:
-        app.collector.stop()
-    if keeper.take(app.theme, app.view):
-        keeper.write()
+        app.restore_terminal()
     if crash.sentence:
         report_error(crash.sentence)
         return 1

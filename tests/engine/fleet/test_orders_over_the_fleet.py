@@ -32,8 +32,7 @@ from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.order_signer import OrderSigner
-from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
-from paired_servicebus.ui.screens.question_dialogs import ReachDialog
+from paired_servicebus.ui.screens.questions import FleetDialog, ReachDialog
 from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox
 from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, TRUST, presence
@@ -325,7 +324,7 @@ async def test_the_dashboard_orders_over_the_fleet_and_shows_the_answers(hosts: 
         await until(lambda: not app.view.snapshot.fleet.trouble and app.view.snapshot.fleet.read_at)  # type: ignore[union-attr]
         await pilot.press("F")
         await until(lambda: isinstance(app.screen, ReachDialog) and app.focused is not None)
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(lambda: isinstance(app.screen, FleetDialog))
         await until(lambda: app.screen.draft is not None and app.screen.to_type == "2 engines")  # type: ignore[attr-defined]
         assert (state(shop), state(pay)) != (State.FORCED, State.FORCED)

@@ -75,6 +75,8 @@ class MessagePage:
     """Messages that were peeked for these rows."""
     next_number: int = 0
     """The sequence number to continue from; 0: this is the end of the queue."""
+    note: str = ""
+    """What the search did not read, and why; empty: nothing was left out."""
     read_at: float = 0.0
     """Seconds since the epoch, by the engine's clock."""
 
@@ -87,7 +89,7 @@ class MessageContent:
     properties: tuple[tuple[str, str], ...] = ()
     """Names and values, the message's own first, then the application's with "app: " before the name."""
     body: bytes = b""
-    """At most the first MAX_BODY_BYTES."""
+    """At most MAX_BODY_BYTES, from the asked place on."""
     body_size: int = 0
     body_note: str = ""
     """What the body is, if it is not plain bytes or text; or why it is not shown."""

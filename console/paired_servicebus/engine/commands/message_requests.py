@@ -66,12 +66,17 @@ class MessageRequests:
 
     async def _rows(self, look: LookAtMessages, kind: MessageKind) -> MessagesFound:
         page = await self._paired.look_at_messages(
-            look.queue, kind, from_number=look.from_number, count=look.count, wanted_id=look.wanted_id
+            look.queue,
+            kind,
+            from_number=look.from_number,
+            count=look.count,
+            wanted=look.wanted,
+            reads_bodies=not self._hides_bodies,
         )
         return MessagesFound(id=look.id, page=page)
 
     async def _message(self, look: LookAtMessage, kind: MessageKind) -> MessageFound:
-        content = await self._paired.look_at_message(look.queue, kind, look.number)
+        content = await self._paired.look_at_message(look.queue, kind, look.number, from_byte=look.from_byte)
         if self._hides_bodies:
             return MessageFound(id=look.id, content=_without_body(content, HIDDEN))
         row = content.row

@@ -213,14 +213,14 @@ class ControlClient:
         *,
         from_number: int = 1,
         count: int = MAX_ROWS,
-        wanted_id: str = "",
+        wanted: str = "",
         by: str,
     ) -> MessagePage:
         """Return messages of a backlog queue by peek, from a sequence number on.
 
         Args:
             queue: the queue's path.
-            wanted_id: only messages whose id contains it; empty: all.
+            wanted: only messages that match this search (core.model.message_search); empty: all.
 
         Raises:
             CommandRefusedError: the engine does not show them; the text has the reason.
@@ -232,7 +232,7 @@ class ControlClient:
             kind=kind.value,
             from_number=from_number,
             count=count,
-            wanted_id=wanted_id,
+            wanted=wanted,
             by=by,
             sudo_user=sudo_user(),
         )
@@ -240,14 +240,22 @@ class ControlClient:
         assert isinstance(found, protocol.MessagesFound), "a look is answered by a page, or refused"
         return found.page
 
-    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
-        """Return one message with the start of its body, which the engine's audit notes.
+    async def look_at_message(
+        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
+    ) -> MessageContent:
+        """Return one message with a part of its body, from a byte on, which the engine's audit notes.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `look_at_messages`.
         """
         look = protocol.LookAtMessage(
-            id=next(self._numbers), queue=queue, kind=kind.value, number=number, by=by, sudo_user=sudo_user()
+            id=next(self._numbers),
+            queue=queue,
+            kind=kind.value,
+            number=number,
+            from_byte=from_byte,
+            by=by,
+            sudo_user=sudo_user(),
         )
         found = await self._ask(look, LOOK_TIMEOUT)
         assert isinstance(found, protocol.MessageFound), "a look is answered by the message, or refused"

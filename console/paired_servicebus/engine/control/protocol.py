@@ -195,14 +195,16 @@ class LookAtMessages(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_
 
     from_number: int = 1
     count: int = MAX_ROWS
-    wanted_id: str = ""
-    """Only messages whose id contains it; empty: all."""
+    wanted: str = ""
+    """Only messages that match this search (core.model.message_search); empty: all."""
 
 
 class LookAtMessage(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_at_message"):
     """Asks for one message, by its sequence number; answered by MessageFound, or CommandDone if refused."""
 
     number: int
+    from_byte: int = 0
+    """Where the answer's part of the body begins."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="welcome"):

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.errors import (
     EnvelopeError,
     IllegalEventError,
@@ -34,6 +35,7 @@ from paired_servicebus.core.errors import (
     WireError,
     WireUnavailableError,
 )
+from paired_servicebus.core.model.message_search import Matches, parse_search
 from paired_servicebus.core.model.message_view import (
     MAX_BODY_BYTES,
     MAX_PAGE_BYTES,
@@ -45,12 +47,13 @@ from paired_servicebus.core.model.message_view import (
     MessageRow,
 )
 from paired_servicebus.core.model.snapshot import DeadLettersView, OldestView
+from paired_servicebus.core.model.verdict import Judge
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_message_id
 from paired_servicebus.pairing.monitoring.backlog_inspection import BacklogAccess, DepthPoller
-from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
 from servicebus_amqp.encoding.amqp_types import Described, Timestamp
 from servicebus_amqp.encoding.codec import NULL, decode
@@ -100,22 +103,51 @@ def row_of(data: bytes) -> MessageRow:
     )
 
 
-def has_id(data: bytes, wanted: str) -> bool:
-    """Return whether the message's id contains the wanted text, without case."""
-    return wanted.casefold() in read_message_id(data).casefold()
-
-
-def content_of(data: bytes, *, read_at: float) -> MessageContent:
-    """Return an encoded message's properties and the start of its body; never raises."""
+def row_of_own(data: bytes) -> MessageRow:
+    """Return the row of a message that is no backlog queue's; never raises."""
     row = row_of(data)
+    try:
+        properties = split(data).properties
+        session = dict(_own(properties)).get("session", "") if properties else ""
+    except Exception:  # noqa: BLE001 - any sender may have written it; what cannot be read is left empty
+        session = ""
+    return replace(row, destination="", session=session, reason=one_line(_dead_letter(data), most=LONGEST_VALUE))
+
+
+def matching(peeked: Sequence[bytes], matches: Matches, *, reads_bodies: bool) -> list[bool]:
+    """Return for each encoded message whether it matches a search; never raises. Runs in a thread: bodies are long."""
+    return [_matches(data, matches, reads_bodies=reads_bodies) for data in peeked]
+
+
+def _matches(data: bytes, matches: Matches, *, reads_bodies: bool) -> bool:
+    row = row_of(data)
+    texts = [row.message_id, row.destination, row.session, row.reason, row.state]
+    try:
+        sections = split(data)
+    except Exception:  # noqa: BLE001 - any sender may have written it; its row tells the fault
+        return matches(texts, None)
+    body = _whole_body(sections.body)[0] if reads_bodies else None
+    return matches([*texts, *(value for _, value in _some(_properties(sections), MAX_PROPERTIES))], body)
+
+
+def content_of(data: bytes, row: MessageRow, *, read_at: float, from_byte: int = 0) -> MessageContent:
+    """Return an encoded message's properties and a part of its body; never raises."""
+    end = from_byte + MAX_BODY_BYTES
     try:
         sections = split(data)
     except Exception as error:  # noqa: BLE001 - any sender may have written it; the screen shows the reason
         note = f"the message cannot be read ({type(error).__name__}); these are its encoded bytes"
-        return MessageContent(row=row, body=data[:MAX_BODY_BYTES], body_size=len(data), body_note=note, read_at=read_at)
-    body, size, note = _body(sections.body)
-    properties = tuple(_some(_properties(sections), MAX_PROPERTIES))
-    return MessageContent(row=row, properties=properties, body=body, body_size=size, body_note=note, read_at=read_at)
+        part = data[from_byte:end]
+        return MessageContent(row=row, body=part, body_size=len(data), body_note=note, read_at=read_at)
+    whole, note = _whole_body(sections.body)
+    return MessageContent(
+        row=row,
+        properties=tuple(_some(_properties(sections), MAX_PROPERTIES)),
+        body=whole[from_byte:end],
+        body_size=len(whole),
+        body_note=note,
+        read_at=read_at,
+    )
 
 
 # -- properties ------------------------------------------------------------------------------------------------------
@@ -206,10 +238,10 @@ def _deliveries(data: bytes) -> int | None:
 # -- the body --------------------------------------------------------------------------------------------------------
 
 
-def _body(body: bytes) -> tuple[bytes, int, str]:
-    """Return the first bytes of a body, its size, and a note if it is neither bytes nor text."""
+def _whole_body(body: bytes) -> tuple[bytes, str]:
+    """Return a body, and a note if it is neither bytes nor text."""
     if not body:
-        return b"", 0, "no body"
+        return b"", "no body"
     if body[:2] == b"\x00\x53" and len(body) > 4 and body[2] in (DATA, VALUE):
         known = (_BINARY if body[2] == DATA else _BINARY | _STRING).get(body[3])
         if known is not None:
@@ -217,8 +249,8 @@ def _body(body: bytes) -> tuple[bytes, int, str]:
             size = int.from_bytes(body[4 : 4 + width], "big")
             start = 3 + before
             if start + size == len(body):
-                return bytes(body[start : start + min(size, MAX_BODY_BYTES)]), size, ""
-    return bytes(body[:MAX_BODY_BYTES]), len(body), "an AMQP body of several parts or another type, as encoded"
+                return bytes(body[start : start + size]), ""
+    return bytes(body), "an AMQP body of several parts or another type, as encoded"
 
 
 # -- looks of an operator ---------------------------------------------------------------------------------------------
@@ -238,19 +270,35 @@ MAX_LOOK_BYTES: Final = 32 * 1024 * 1024
 """Bytes of messages after which a look asks for no more; the last message may be larger."""
 IDLE_SECONDS: Final = 60.0
 """Seconds after the last look until the connection is closed."""
+BODIES_NOT_SEARCHED: Final = 'bodies are hidden and were not searched: pairing.toml has [console] bodies = "hidden"'
 _ROW_BYTES: Final = 160
 """Bytes of a row's numbers and names in JSON, about."""
 
 
+class Surroundings(Protocol):
+    """What looks need of a pairing, or of a program without one: clock, judge, meter and tasks."""
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def judge(self) -> Judge: ...
+    @property
+    def meter(self) -> Meter: ...
+    @property
+    def tasks(self) -> TaskOwner: ...
+
+
 class MessageLooks:
-    """All looks of one pairing.
+    """All looks of one pairing, or at one namespace.
 
     Args:
         client: the secondary namespace's; needs Listen.
+        own: whether the entities' messages are their own, and no backlog queue's: their destination is the entity.
     """
 
-    def __init__(self, steering: PairingRuntime, client: ServiceBusClient) -> None:
+    def __init__(self, steering: Surroundings, client: ServiceBusClient, *, own: bool = False) -> None:
         self._steering = steering
+        self._row_of = row_of_own if own else row_of
         self._client = client
         self._wire: ReconnectingConnection | None = None
         self._turns = asyncio.Semaphore(LOOKS_AT_ONCE)
@@ -258,21 +306,40 @@ class MessageLooks:
         self._idle: asyncio.TimerHandle | None = None
 
     async def page(
-        self, path: str, kind: MessageKind, *, from_number: int = 1, count: int = MAX_ROWS, wanted_id: str = ""
+        self,
+        path: str,
+        kind: MessageKind,
+        *,
+        from_number: int = 1,
+        count: int = MAX_ROWS,
+        wanted: str = "",
+        reads_bodies: bool = True,
     ) -> MessagePage:
         """Return messages of a queue from a sequence number on.
 
         Args:
-            wanted_id: only messages whose id contains it, without case; empty: all.
+            wanted: only messages that match this search (core.model.message_search); empty: all.
+            reads_bodies: False: the search reads ids and properties only, and the page says so.
 
         Raises:
             MessagesUnknownError: the namespace did not show them; the text says why.
+            ConfigurationError: the search is none.
         """
-        async with self._look(path) as wire:
-            return await self._page(wire, path, kind, max(1, from_number), max(1, min(count, MAX_ROWS)), wanted_id)
+        matches = parse_search(wanted) if wanted else None
 
-    async def message(self, path: str, kind: MessageKind, number: int) -> MessageContent:
-        """Return one message with the start of its body, peeked once.
+        async def keep(peeked: Sequence[bytes]) -> Sequence[bool]:
+            if matches is None:
+                return [True] * len(peeked)
+            return await asyncio.to_thread(matching, peeked, matches, reads_bodies=reads_bodies)
+
+        async with self._look(path) as wire:
+            page = await self._page(
+                wire, path, kind, max(1, from_number), max(1, min(count, MAX_ROWS)), keep, bool(wanted)
+            )
+        return page if reads_bodies or not wanted else replace(page, note=BODIES_NOT_SEARCHED)
+
+    async def message(self, path: str, kind: MessageKind, number: int, *, from_byte: int = 0) -> MessageContent:
+        """Return one message with its body from a byte on, MAX_BODY_BYTES at most, peeked once.
 
         Raises:
             MessagesUnknownError: as `page`.
@@ -281,7 +348,8 @@ class MessageLooks:
         async with self._look(path) as wire:
             for data in await self._peek(wire, path, kind, number, 1):
                 if broker_properties(data).sequence_number == number:
-                    return content_of(data, read_at=self._steering.clock())
+                    read_at, row = self._steering.clock(), self._row_of(data)
+                    return content_of(data, row, read_at=read_at, from_byte=max(0, from_byte))
         raise IllegalEventError(f"message {number} is not in the queue any more: it was moved, or it expired")
 
     async def oldest(self, path: str) -> MessageRow | None:
@@ -336,23 +404,30 @@ class MessageLooks:
             self._steering.tasks.start(self.close(), name="closing the connection for messages")
 
     async def _page(
-        self, wire: ReconnectingConnection, path: str, kind: MessageKind, number: int, count: int, wanted_id: str
+        self,
+        wire: ReconnectingConnection,
+        path: str,
+        kind: MessageKind,
+        number: int,
+        count: int,
+        keep: Callable[[Sequence[bytes]], Awaitable[Sequence[bool]]],
+        searches: bool,
     ) -> MessagePage:
         rows: list[MessageRow] = []
         looked_at = read_bytes = page_bytes = 0
-        is_filtered = bool(wanted_id) or kind is MessageKind.DEFERRED
+        is_filtered = searches or kind is MessageKind.DEFERRED
         for _ in range(MAX_REQUESTS):
             peeked = await self._peek(wire, path, kind, number, MESSAGES_PER_PEEK if is_filtered else count - len(rows))
             before = number
-            for data in peeked:
+            for data, is_kept in zip(peeked, await keep(peeked), strict=True):
                 found = broker_properties(data)
                 if found.sequence_number < number:
                     continue
                 number, looked_at = found.sequence_number + 1, looked_at + 1
                 read_bytes += len(data)
-                if not _belongs(found.state, kind) or (wanted_id and not has_id(data, wanted_id)):
+                if not _belongs(found.state, kind) or not is_kept:
                     continue
-                rows.append(row_of(data))
+                rows.append(self._row_of(data))
                 page_bytes += _bytes_of(rows[-1])
                 if len(rows) >= count or page_bytes >= MAX_PAGE_BYTES:
                     break

@@ -366,6 +366,10 @@ def _only_timeline(view: View) -> str:
     return "" if view.page is Page.TIMELINE else "it works on the timeline (page 4)"
 
 
+def _nothing_wrong(view: View) -> str:
+    return "" if selection.explain(view) is not None else "nothing is known to be wrong"
+
+
 def _no_events(view: View) -> str:
     listed = view.page in (Page.PAIRING, Page.ENTITY, Page.TIMELINE)
     return "" if listed else f"the page {view.page} lists no events"
@@ -407,6 +411,8 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     ConsoleAction("last", ("G", "end"), "last", "the last row; the timeline then follows the newest", _no_rows),
     ConsoleAction("next-theme", (), "theme", "use the next theme"),
     ConsoleAction("readiness", ("exclamation_mark",), "readiness", "would a failover work, and why", key_label="!"),
+    ConsoleAction("explain", ("0",), "why", "the page that explains the first lines", _nothing_wrong),
+    ConsoleAction("select-text", ("v",), "select text", "free the mouse until a key; or shift and drag"),
     ConsoleAction("help", ("question_mark",), "help", "show this help", key_label="?"),
     ConsoleAction(
         "quit",
@@ -450,7 +456,7 @@ def for_key(key: str, view: View) -> ConsoleAction:
 
 
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
-    Page.PAIRING: ("help", "quit", "details", "menu", "filter", "sort", "mark", "palette"),
+    Page.PAIRING: ("help", "quit", "details", "menu", "filter", "explain", "sort", "mark", "palette"),
     Page.ENTITY: ("help", "quit", "back", "menu", "palette"),
     Page.BACKLOG: ("help", "quit", "details", "back", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
@@ -12,15 +13,12 @@ from rich.color import ColorSystem
 from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment, Segments
 from rich.style import Style
-from textual import events
-from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
-from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.driver import Driver
-from textual.drivers import linux_driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.strip import Strip
@@ -28,6 +26,7 @@ from textual.widgets import Input
 from textual.worker import WorkerFailed
 
 from paired_servicebus.ui.display.profile import Profile
+from paired_servicebus.ui.display.terminal_driver import TerminalDriver
 from paired_servicebus.ui.display.theme import PairedTheme
 
 # When the dashboard's process collects garbage: between keys, and never among widgets that stay.
@@ -369,31 +368,6 @@ def _printable(text: str) -> str:
     return "".join(sign for sign in text if sign.isprintable())[:LONGEST]
 
 
-# Escape and the next key, read in one piece: both are keys.
-#
-# A terminal sends escape as the first byte of other keys too, so a quick "escape, /" looks like one key. Textual drops
-# the escape, or makes another character of both. Sequences of real keys, such as alt and an arrow, stay as they are.
-
-ESCAPE: Final = "\x1b"
-
-
-class EscapeParser(XTermParser):
-    """Reads keys from a terminal's bytes."""
-
-    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
-        """Yield the keys of a sequence. alt: an escape came before it."""
-        if isinstance(ANSI_SEQUENCES_KEYS.get(sequence), str) and sequence[0] == ESCAPE and len(sequence) == 2:
-            alt, sequence = True, sequence[1]
-        if alt:
-            yield events.Key("escape", ESCAPE)
-        yield from super()._sequence_to_key_events(sequence)
-
-
-def keep_escapes() -> None:
-    """Make the driver of this process's terminal read keys so."""
-    linux_driver.XTermParser = EscapeParser  # type: ignore[attr-defined]
-
-
 Report = Callable[[BaseException], None]
 
 _WITHOUT_COLOURS: Final = NoColourFilter()
@@ -408,7 +382,10 @@ class TerminalApp(App[int]):
         report: called with an unexpected exception, which then ends the app.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+l", "repaint", show=False, system=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+l", "repaint", show=False, system=True),
+        Binding("ctrl+z", "suspend_process", show=False, system=True, priority=True),
+    ]
 
     def __init__(self, *, profile: Profile, report: Report | None) -> None:
         super().__init__()
@@ -419,9 +396,36 @@ class TerminalApp(App[int]):
         self._window_title = ""
 
     def get_driver_class(self) -> type[Driver]:
-        """Return Textual's driver, which then loses no escape."""
-        keep_escapes()
-        return super().get_driver_class()
+        """Return the driver that restores the terminal at every end."""
+        usual = super().get_driver_class()
+        return TerminalDriver if usual is LinuxDriver else usual
+
+    def on_mount(self) -> None:
+        if isinstance(self._driver, TerminalDriver) and self.profile.has_window:
+            self._driver.ask_for_width(self._use_narrow_signs)
+        if isinstance(self._driver, TerminalDriver) and not self.profile.figures_every:
+            self._driver.ask_for_sync()
+
+    def _use_narrow_signs(self) -> None:
+        """Draw in ASCII from now on: the terminal gives some of our signs two cells."""
+        self.profile = replace(self.profile, few_signs=True)
+        self.action_repaint()
+        self.refresh_css(animate=False)
+
+    def free_mouse(self) -> None:
+        """Leave the mouse to the terminal, for selecting text, until `take_mouse`."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.free_mouse()
+
+    def take_mouse(self) -> None:
+        """Handle the mouse again, if it was free."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.take_mouse()
+
+    def restore_terminal(self) -> None:
+        """Restore the terminal, if the screen ended without doing so."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.restore_at_once()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write the changed cells, not the ones that Textual repainted."""
@@ -455,16 +459,13 @@ class TerminalApp(App[int]):
         if self.profile.has_window and title != self._window_title:
             self._write_to_window(("" if self._window_title else KEEP_TITLE) + title_sequence(title))
             self._window_title = title
+            if isinstance(self._driver, TerminalDriver):
+                self._driver.last_words = RETURN_TITLE
 
     def notify_window(self, title: str, text: str) -> None:
         """Ask the terminal's system for a notification."""
         if self.profile.has_window:
             self._write_to_window(notification_sequence(title, text, once=self.profile.notifies_once))
-
-    def on_unmount(self) -> None:
-        """Give the window its title back."""
-        if self._window_title:
-            self._write_to_window(RETURN_TITLE)
 
     def _write_to_window(self, sequence: str) -> None:
         if self._driver is not None and not self.is_headless:

@@ -47,12 +47,14 @@ class MessageSource(Protocol):
     """Messages of the engine's backlog queues, by peek."""
 
     async def look_at_messages(
-        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
     ) -> MessagePage:
         """Return a page of messages from a sequence number on. Raises ControlError: the text is a sentence."""
 
-    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
-        """Return one message. Raises ControlError: as `look_at_messages`."""
+    async def look_at_message(
+        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
+    ) -> MessageContent:
+        """Return one message, its body from a byte on. Raises ControlError: as `look_at_messages`."""
 
 
 class Feed(MessageSource, Protocol):
@@ -117,13 +119,15 @@ class EngineFeed:
         return (await client.post_order(signed=order.signed, signature=order.signature, by=by)).text
 
     async def look_at_messages(
-        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
     ) -> MessagePage:
         client = self._looked_at()
-        return await client.look_at_messages(queue, kind, from_number=from_number, wanted_id=wanted_id, by=by)
+        return await client.look_at_messages(queue, kind, from_number=from_number, wanted=wanted, by=by)
 
-    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
-        return await self._looked_at().look_at_message(queue, kind, number, by=by)
+    async def look_at_message(
+        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
+    ) -> MessageContent:
+        return await self._looked_at().look_at_message(queue, kind, number, from_byte=from_byte, by=by)
 
     def _looked_at(self) -> ControlClient:
         if self._client is None:

@@ -84,12 +84,14 @@ class MultiEngineFeed:
         return await self._feed.post_order(order, by=by)
 
     async def look_at_messages(
-        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
     ) -> MessagePage:
-        return await self._feed.look_at_messages(queue, kind, from_number=from_number, wanted_id=wanted_id, by=by)
+        return await self._feed.look_at_messages(queue, kind, from_number=from_number, wanted=wanted, by=by)
 
-    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
-        return await self._feed.look_at_message(queue, kind, number, by=by)
+    async def look_at_message(
+        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
+    ) -> MessageContent:
+        return await self._feed.look_at_message(queue, kind, number, from_byte=from_byte, by=by)
 
     async def attend(self, name: str) -> None:
         self._socket = _socket_of(name)

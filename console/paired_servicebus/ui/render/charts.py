@@ -21,26 +21,31 @@ from paired_servicebus.ui.render.spans import RULE, Role, Span
 
 EIGHTHS: Final = len(BARS)
 MARK: Final = "▲"
+WINDOWS: Final = (120.0, 300.0, 900.0)
+"""Seconds of a picture: the first that holds all known figures, so that a third of its width is filled in a minute."""
 TICK_SECONDS: Final = 300.0
+SHORT_TICK_SECONDS: Final = 60.0
+"""Between the times of an axis of the shortest window, and of the others."""
 Cell = tuple[str, Role]
 EMPTY: Final[Cell] = (" ", Role.TEXT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeColumns:
-    """The columns of a picture: `number` of `seconds` each; the newest contains `at`."""
+    """The columns of a picture: `number` cells in columns of `cells` and `seconds` each; the newest contains `at`."""
 
     number: int
     seconds: float
     at: float
+    cells: int = 1
 
     def place(self, at: float) -> int:
-        """Return the column of a time; negative if it is before the first."""
-        return self.number - 1 - (_index(self.at, self.seconds) - _index(at, self.seconds))
+        """Return the first cell of the column of a time; negative if it is before the first."""
+        return self.number - self.cells * (1 + _index(self.at, self.seconds) - _index(at, self.seconds))
 
     def begins(self, place: int) -> float:
-        """Return the time at which a column begins."""
-        return (_index(self.at, self.seconds) - (self.number - 1 - place)) * self.seconds
+        """Return the time at which the column of a cell begins."""
+        return (_index(self.at, self.seconds) - (self.number - 1 - place) // self.cells) * self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +58,27 @@ class Part:
 
 
 def time_columns(at: float, window: float, room: int, *, step: float) -> TimeColumns:
-    """Return as many columns for `window` seconds as there is room for, each a whole number of steps."""
+    """Return as many columns for `window` seconds as there is room for, each a whole number of steps and of cells."""
     steps = round(window / step)
     wide = next((each for each in range(1, steps) if steps % each == 0 and steps // each <= room), steps)
-    return TimeColumns(number=max(1, steps // wide), seconds=wide * step, at=at - step / 2)
+    columns = max(1, steps // wide)
+    cells = max(1, room // columns)
+    return TimeColumns(number=columns * cells, seconds=wide * step, at=at - step / 2, cells=cells)
+
+
+def fitting_window(curves: Iterable[Curve], *, step: float, most: float) -> float:
+    """Return the seconds of a picture that holds all known figures, `most` at most."""
+    known = max((_known(curve) for curve in curves), default=0) * step
+    return min(most, next((window for window in WINDOWS if known <= window), most))
+
+
+def _known(curve: Curve) -> int:
+    """Return the number of values from the first known one on."""
+    return len(curve) - next((place for place, value in enumerate(curve) if value is not None), len(curve))
 
 
 def in_columns(curve: Curve, columns: TimeColumns, *, step: float, largest: bool = False) -> Curve:
-    """Return one value a column: the mean of its known values, or the largest; None: all are unknown."""
+    """Return one value a cell: the mean of its column's known values, or the largest; None: all are unknown."""
     found: list[list[float]] = [[] for _ in range(columns.number)]
     for age, value in enumerate(reversed(curve)):
         place = columns.place(columns.at - age * step)
@@ -68,7 +86,8 @@ def in_columns(curve: Curve, columns: TimeColumns, *, step: float, largest: bool
             break
         if value is not None:
             found[place].append(value)
-    return tuple((max(known) if largest else sum(known) / len(known)) if known else None for known in found)
+    values = [(max(known) if largest else sum(known) / len(known)) if known else None for known in found]
+    return tuple(values[place - place % columns.cells] for place in range(columns.number))
 
 
 def round_top(values: Iterable[float | None], *, least: float = 1.0) -> float:
@@ -153,10 +172,12 @@ def time_axis(columns: TimeColumns, marks: Sequence[Mark]) -> list[Span]:
         cells[place] = (MARK, Role.SUSPECT)
     for place in shown:
         _label(cells, place, places[place])
-    for place in range(columns.number):
+    window = columns.number // columns.cells * columns.seconds
+    tick = SHORT_TICK_SECONDS if window <= WINDOWS[0] else TICK_SECONDS
+    for place in range(0, columns.number, columns.cells):
         at = columns.begins(place)
-        if at % TICK_SECONDS < columns.seconds:
-            _write(cells, place, written(at - at % TICK_SECONDS, "%H:%M"), Role.MUTED, apart=True)
+        if at % tick < columns.seconds:
+            _write(cells, place, written(at - at % tick, "%H:%M"), Role.MUTED, apart=True)
     return spans(cells)
 
 

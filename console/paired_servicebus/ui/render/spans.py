@@ -21,6 +21,8 @@ from paired_servicebus.core.text.untrusted_text import harmless
 
 ELLIPSIS: Final = "…"
 RULE: Final = "─"
+SHORTEST_MIDDLE: Final = 6
+"""Cells below which a name is cut at its end."""
 MAX_CHARACTERS_PER_CELL: Final = 8
 """Characters that may be drawn into one cell: a letter and its combining marks."""
 
@@ -102,6 +104,21 @@ def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
         return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
     padding = " " * (width - size)
     return padding + text if align == "right" else text + padding
+
+
+def fit_name(name: str, width: int) -> str:
+    """Return a name in exactly `width` cells, cut in the middle: long names of one family differ at their ends."""
+    most = width * MAX_CHARACTERS_PER_CELL
+    text = harmless(name if len(name) <= 2 * most else name[:most] + name[-most:])
+    if cell_len(text) <= width or width < SHORTEST_MIDDLE:
+        return fit(text, width)
+    head = set_cell_size(text, (width - 1) // 2)
+    tail, room = "", width - 1 - cell_len(head)
+    for sign in reversed(text):
+        if cell_len(sign + tail) > room:
+            break
+        tail = sign + tail
+    return fit(head + ELLIPSIS + tail, width)
 
 
 def cut(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
@@ -225,7 +242,8 @@ def name_list(paths: Sequence[str], *, before: str = "") -> Part:
     if not listed:
         return (before,)
     rest = f" and {len(paths) - 1} more" if paths[1:] else ""
-    shorter = shortenable(paths[0], least=SHORTEST_NAME, after=rest)[1:]
+    lengths = range(cell_len(paths[0]) - STEP, SHORTEST_NAME - 1, -STEP)
+    shorter = (fit_name(paths[0], length).rstrip() + rest for length in lengths)
     return tuple(before + text for text in (*listed, *shorter))
 
 

@@ -10,21 +10,25 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import ClassVar, Final
 
 from rich.cells import cell_len, chop_cells
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widget import Widget
 
 from paired_servicebus.core.errors import ControlError
-from paired_servicebus.core.model.message_view import MessageContent, MessageRow
-from paired_servicebus.core.text.number_format import size
+from paired_servicebus.core.model.message_view import MessageContent, MessagePage, MessageRow
+from paired_servicebus.core.text.number_format import plural, size
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.core.text.untrusted_text import escape_json, harmless
 from paired_servicebus.ui.engines.feed import MessageSource
+from paired_servicebus.ui.engines.message_export import export_messages, export_name
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
-from paired_servicebus.ui.screens.question_dialogs import Prompt
+from paired_servicebus.ui.screens.new_file import Write
+from paired_servicebus.ui.screens.question_dialog import Prompt
 from paired_servicebus.ui.state import message_choices as state
 from paired_servicebus.ui.state.message_choices import MessageChoices, MessageTab
 from paired_servicebus.ui.state.view import Newest, View
@@ -318,15 +322,17 @@ class MessageActs:
     """What the list can have the app do.
 
     redrive: asks before it re-drives dead letters of a queue, by index and sequence numbers. menu: the same and other
-    acts, to pick from; with the reason why not, or empty. refuse: shows why something is not possible.
+    acts, to pick from; with the reason why not, or empty. answer: shows an outcome; `good=False`: why not. save: asks
+    for a new file's name, and writes it.
     """
 
     source: MessageSource
     by: str
     redrive: Callable[[str, Sequence[int]], None]
     menu: Callable[[str, Sequence[int], str], None]
-    refuse: Callable[[str], None]
+    answer: Callable[..., None]
     copy: Callable[[str, str], None]
+    save: Callable[[str, str, Write], None]
     show_help: Callable[[], None]
 
 
@@ -352,8 +358,8 @@ class MessagesScreen(Screen[None]):
         Binding("tab", "switch(1)", show=False, priority=True),
         Binding("shift+tab", "switch(-1)", show=False, priority=True),
         Binding("enter", "open", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("f", "find", show=False),
+        Binding("slash", "search", show=False),
+        Binding("e", "export", show=False),
         Binding("r", "read_again", show=False),
         Binding("R", "redrive", show=False),
         Binding("y", "copy", show=False),
@@ -371,17 +377,18 @@ class MessagesScreen(Screen[None]):
     MessagesScreen.-tall MessageFacts { height: 8; }
     """
 
-    def __init__(self, newest: Newest, acts: MessageActs) -> None:
+    HEAD: ClassVar[tuple[type[Widget], ...]] = (HeaderLine, SummaryLines)
+
+    def __init__(self, newest: Newest, acts: MessageActs, tabs: tuple[MessageTab, ...]) -> None:
         super().__init__()
         self._newest = newest
         self._acts = acts
-        self._tabs = state.tabs_of(newest())
+        self._tabs = tabs
         self._outcomes = newest().outcomes
         self.choices = MessageChoices(tab=state.first_tab(newest(), self._tabs), is_looking=True)
 
     def compose(self) -> ComposeResult:
-        yield HeaderLine()
-        yield SummaryLines()
+        yield from (part() for part in self.HEAD)
         yield MessageHead(self.choices, self._tabs)
         yield MessageList(self.choices, self._tabs)
         yield MessageFacts(self.choices, self._tabs)
@@ -423,18 +430,25 @@ class MessagesScreen(Screen[None]):
         self.run_worker(self._look(self.choices), group="look", exclusive=True)
 
     async def _look(self, asked: MessageChoices) -> None:
+        """Ask for a page; of a search, until it is full, at its end, or at its bound."""
+        page = await self._look_from(asked, asked.starts[-1][0])
+        if page is not None:
+            self.choose(state.with_page(self.choices, page))
+        while page is not None and page.next_number and state.goes_on(self.choices):
+            self.choose(replace(self.choices, is_looking=True))
+            page = await self._look_from(asked, page.next_number)
+            if page is not None:
+                self.choose(state.with_more(self.choices, page))
+
+    async def _look_from(self, asked: MessageChoices, number: int) -> MessagePage | None:
+        tab = asked.tab
         try:
-            page = await self._acts.source.look_at_messages(
-                asked.tab.path,
-                asked.tab.kind,
-                from_number=asked.starts[-1][0],
-                wanted_id=asked.wanted_id,
-                by=self._acts.by,
+            return await self._acts.source.look_at_messages(
+                tab.path, tab.kind, from_number=number, wanted=asked.wanted, by=self._acts.by
             )
         except ControlError as error:
             self.choose(replace(self.choices, page=None, trouble=str(error), is_looking=False))
-        else:
-            self.choose(state.with_page(self.choices, page))
+            return None
 
     # -- keys ----------------------------------------------------------------------------------------------------
 
@@ -470,38 +484,37 @@ class MessagesScreen(Screen[None]):
                 MessageScreen(self._newest, self._acts.source, self.choices.tab, row, by=self._acts.by)
             )
 
-    def action_filter(self) -> None:
-        before = self.choices.filter
+    def action_search(self) -> None:
+        """Ask for a text or JSON path: typed, it narrows the page; with enter, the whole queue is searched."""
+
+        def narrowed(words: str) -> None:
+            self.choose(state.with_filter(self.choices, words))
 
         def typed(words: str | None) -> None:
-            self.choose(state.with_filter(self.choices, before if words is None else words))
+            if words is None:
+                narrowed("")
+            elif words.strip() != self.choices.wanted or self.choices.filter:
+                self.choose(state.search(self.choices, words), ask=True)
 
-        self.app.push_screen(Prompt("filter", before, changed=typed), typed)
+        self.app.push_screen(
+            Prompt("search (text or $.json.path = value)", self.choices.wanted, changed=narrowed), typed
+        )
 
-    def action_find(self) -> None:
-        """Ask for a part of an id, and have the engine look for it from the start of the queue."""
-
-        def typed(words: str | None) -> None:
-            if words is not None:
-                tab = self.choices.tab
-                marks = self.choices.marks
-                self.choose(MessageChoices(tab=tab, wanted_id=words.strip(), is_looking=True, marks=marks), ask=True)
-
-        self.app.push_screen(Prompt("find id", self.choices.wanted_id), typed)
+    def action_export(self) -> None:
+        """Write the marked messages into a new file, or the selected one."""
+        numbers, tab = self.choices.chosen, self.choices.tab
+        look = partial(self._acts.source.look_at_message, tab.path, tab.kind, by=self._acts.by)
+        if numbers:
+            write = partial(export_messages, numbers=numbers, look=look, queue=tab.path, kind=tab.kind)
+            self._acts.save(plural(len(numbers), "message"), export_name(self._newest().clock), write)
 
     def action_mark(self) -> None:
-        """Mark the selected message, where marked ones can be acted on."""
-        if reason := state.why_no_redrive(self.choices):
-            self._acts.refuse(f"not possible: {reason}")
-        else:
-            self.choose(state.toggle_mark(self.choices))
+        """Mark the selected message."""
+        self.choose(state.toggle_mark(self.choices))
 
     def action_mark_listed(self) -> None:
         """Mark every listed message."""
-        if reason := state.why_no_redrive(self.choices):
-            self._acts.refuse(f"not possible: {reason}")
-        else:
-            self.choose(state.mark_listed(self.choices))
+        self.choose(state.mark_listed(self.choices))
 
     def action_unmark(self) -> None:
         self.choose(replace(self.choices, marks=frozenset()))
@@ -509,13 +522,17 @@ class MessagesScreen(Screen[None]):
     def action_redrive(self) -> None:
         """Ask the question of the order, or say why it is not possible."""
         if reason := state.why_no_redrive(self.choices):
-            self._acts.refuse(f"not possible: {reason}")
+            self._acts.answer(f"not possible: {reason}", good=False)
         else:
             self._acts.redrive(self.choices.tab.index, self.choices.chosen)
 
     def action_menu(self) -> None:
         """Show the acts on the messages."""
         self._acts.menu(self.choices.tab.index, self.choices.chosen, state.why_no_redrive(self.choices))
+
+    def own_keys(self, marked: str, *, can_redrive: bool) -> Sequence[tuple[str, str, bool]]:
+        """Return the keys that change something, for the key line."""
+        return (("R", f"re-drive{marked}", can_redrive), ("x", "acts", True))
 
     def action_copy(self) -> None:
         row = self.choices.row
@@ -526,11 +543,12 @@ class MessagesScreen(Screen[None]):
         self._acts.show_help()
 
     def action_leave(self) -> None:
-        """Remove filter, search or marks; without them, close."""
-        if self.choices.filter:
-            self.choose(state.with_filter(self.choices, ""))
-        elif self.choices.wanted_id:
-            self.choose(MessageChoices(tab=self.choices.tab, is_looking=True), ask=True)
+        """Stop a search; else remove search or marks; without them, close."""
+        if self.choices.wanted and self.choices.is_looking and self.choices.page is not None:
+            self.workers.cancel_group(self, "look")
+            self.choose(replace(self.choices, is_looking=False))
+        elif self.choices.wanted:
+            self.choose(state.search(self.choices, ""), ask=True)
         elif self.choices.marks:
             self.action_unmark()
         else:
@@ -556,11 +574,10 @@ class MessageKeys(Lines):
         keys = (
             ("enter", "open", choices.row is not None),
             ("tab", "part", True),
-            ("/", "filter", True),
-            ("f", "find id", True),
-            ("space", "mark", can_redrive),
-            ("R", f"re-drive{marked}", can_redrive),
-            ("x", "acts", True),
+            ("/", "search", True),
+            ("space", "mark", choices.row is not None),
+            ("e", f"export{marked}", choices.row is not None),
+            *screen.own_keys(marked, can_redrive=can_redrive),
             ("→", "next page", more),
             ("r", "read again", True),
             ("y", "copy id", choices.row is not None),

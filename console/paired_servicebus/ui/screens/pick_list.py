@@ -25,6 +25,11 @@ KEY: Final = 7
 MOST_LABEL: Final = 44
 ABOUT_ROWS: Final = 2
 ALL_ROWS: Final = 1_000_000
+FILLERS: Final = frozenset(
+    ("a", "an", "are", "did", "do", "does", "has", "have", "how", "i", "is", "it", "me", "my", "of", "on", "show",
+     "the", "to", "was", "we", "were")
+)  # fmt: skip
+"""Words of a question that find nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,8 @@ def markup(text: str) -> str:
 
 def narrowed(choices: Sequence[Choice], typed: str) -> list[Choice]:
     """Return the choices with all the typed words: by their label before by other words; without words, all shown."""
-    words = typed.casefold().split()
+    asked = typed.casefold().replace("?", " ").split()
+    words = [word for word in asked if word not in FILLERS] or asked
     if not words:
         return [one for one in choices if not one.hidden]
     found = [one for one in choices if all(word in f"{one.label} {one.words}".casefold() for word in words)]

@@ -38,17 +38,18 @@ from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
 from paired_servicebus.ui.engines.feed import Feed, MessageSource, join_records
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
-from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
+from paired_servicebus.ui.screens.new_file import ask_new_file
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
-from paired_servicebus.ui.screens.question_dialogs import Prompt
+from paired_servicebus.ui.screens.question_dialog import QUESTION_CSS, Prompt
 from paired_servicebus.ui.screens.text_screens import HelpScreen, ReadinessScreen
 from paired_servicebus.ui.shell.dispatch import CommandDispatch, Console
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews, may_change_incidents
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
+from paired_servicebus.ui.state.message_choices import tabs_of
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
@@ -102,23 +103,10 @@ def copy(app: Console, item: CopyItem) -> None:
 def ask_file(app: Console, item: CopyItem) -> None:
     """Ask for a new file's name, and write the file."""
 
-    def typed(name: str | None) -> None:
-        if name and name.strip():
-            app.run_worker(_write(app, item, Path(name.strip())), name="write", group="write")
+    async def write(path: Path) -> str:
+        return f"{item.label}: written to {await asyncio.to_thread(write_new, path, item.text)}"
 
-    app.push_screen(Prompt("new file", file_name(item, app.now())), typed)
-
-
-async def _write(app: Console, item: CopyItem, path: Path) -> None:
-    try:
-        written = await asyncio.to_thread(write_new, path, item.text)
-    except FileExistsError:
-        app.answer(f"{path} exists; it was not changed", good=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        app.answer(f"{path} cannot be written: {reason or error}", good=False)
-    else:
-        app.answer(f"{item.label}: written to {written}", good=True)
+    ask_new_file(app, item.label, file_name(item, app.now()), write)
 
 
 # The menu of acts, the command bar and the texts to copy, as lists to pick from (pick_list.py).
@@ -147,8 +135,19 @@ SYNONYMS: Final[dict[str, str]] = {
     "quit": "exit leave detach close",
     "quit-with-engine": "exit leave close stop",
     "mark": "select choose several",
+    "explain": "why what is wrong worst alarm reason problem",
+    "select-text": "mouse copy paste select drag",
+    "readiness": "would failover work ready test check",
+    "overview": "home all entities callers first page state",
+    "entity": "why details state since ping sends",
+    "backlog": "parked eta drained drain lost dead letters dlq stranded oldest full when queue",
+    "events": "who forced ordered released paused what happened when timeline log audit reason",
+    "cost": "price bill money operations charge",
+    "incidents": "outage lost report post mortem what happened yesterday errors refused how long write",
+    "engines": "hosts fleet board silent where is who sends orders stand release",
+    "clients": "gateway senders connected who errors where",
 }
-"""Other words that find an action."""
+"""Other words that find an action, as people type them in an incident."""
 
 
 def _act(app: Console, action: ConsoleAction, *, named: bool) -> Choice:
@@ -219,11 +218,12 @@ def messages_screen(app: Console, source: MessageSource, *, by: str, show_help: 
         by=by,
         redrive=lambda index, numbers: app.do(SOME, _letters(index, numbers)),
         menu=partial(_show_menu, app),
-        refuse=lambda text: app.answer(text, good=False),
+        answer=app.answer,
+        save=partial(ask_new_file, app),
         copy=lambda label, text: copy(app, CopyItem(label, text)),
         show_help=show_help,
     )
-    return MessagesScreen(app.newest, acts)
+    return MessagesScreen(app.newest, acts, tabs_of(app.view))
 
 
 def _letters(index: str, numbers: Sequence[int]) -> Command:
@@ -307,7 +307,7 @@ class PairedApp(TerminalApp):
     TITLE = "paired"
     COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
     DEFAULT_CSS = ROLE_CSS
-    CSS = ARM_CSS  # in the dialog, it would reparse every style at its first opening
+    CSS = QUESTION_CSS
 
     def __init__(
         self,
@@ -383,8 +383,14 @@ class PairedApp(TerminalApp):
         self.run_worker(self._feed.run(self.receive), name="feed", group="feed")
         self.set_interval(SILENCE_CHECK_SECONDS, self._check_silence)
         self.set_interval(self.profile.clock_every, self._tick)
-        self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote meanwhile
+        self.app_resume_signal.subscribe(self, lambda _: self._return_to_terminal())
         self.call_after_refresh(self._on_ready or (lambda: None))
+
+    def _return_to_terminal(self) -> None:
+        """Paint everything and the title again after ctrl+z: the shell wrote meanwhile."""
+        self._window_title = ""
+        self.action_repaint()
+        self.show(self.view)
 
     def on_resize(self, event: events.Resize) -> None:
         self.action_repaint()
@@ -473,6 +479,8 @@ class PairedApp(TerminalApp):
         """
         if isinstance(event, events.InputEvent):
             self.collector.note_key()
+        if isinstance(event, events.Key):
+            self.take_mouse()
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
@@ -605,6 +613,18 @@ class PairedApp(TerminalApp):
         """Show the changed view."""
         self.show(change(self.view))
 
+    def explain(self) -> None:
+        """Open the page that explains the worst of the first lines."""
+        found = selection.explain(self.view)
+        if found is not None:
+            self.show(found)
+            self.turn_to(found.page)
+
+    def select_text(self) -> None:
+        """Leave the mouse to the terminal until the next key."""
+        self.free_mouse()
+        self.answer("the terminal has the mouse until the next key: drag to select text", good=True)
+
     def show_help(self) -> None:
         self.push_screen(HelpScreen(self.newest))
 
@@ -645,6 +665,8 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "select-previous": lambda app: app.select(-1),
     "select-next": lambda app: app.select(1),
     "next-theme": PairedApp.next_theme,
+    "explain": PairedApp.explain,
+    "select-text": PairedApp.select_text,
     "help": PairedApp.show_help,
     "readiness": PairedApp.show_readiness,
     "quit": lambda app: app.exit(0),

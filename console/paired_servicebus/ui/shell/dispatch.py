@@ -19,11 +19,15 @@ from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
-from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, Reach, ReachDialog
+from paired_servicebus.ui.screens.questions import (
+    ArmDialog,
+    ConfirmDialog,
+    FleetDialog,
+    Reach,
+    ReachDialog,
+)
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, Page, View, follow_order
 

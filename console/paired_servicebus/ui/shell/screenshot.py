@@ -61,12 +61,14 @@ class SnapshotFeed:
         raise NotImplementedError(f"a picture has no engine for {order.text.verb}")
 
     async def look_at_messages(
-        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
     ) -> MessagePage:
         """Refuse: there is no engine."""
         raise CommandRefusedError("unknown: a picture has no engine that shows messages")
 
-    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+    async def look_at_message(
+        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
+    ) -> MessageContent:
         """Refuse: there is no engine."""
         raise CommandRefusedError("unknown: a picture has no engine that shows messages")
 

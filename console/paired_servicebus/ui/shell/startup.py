@@ -42,7 +42,7 @@ def keep_choices(pairing: str) -> ChoiceKeeper:
     return ChoiceKeeper(engine_paths(pairing).state / NAME, pairing=pairing)
 
 
-def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: ChoiceKeeper) -> ScreenSettings:
+def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: ChoiceKeeper | None) -> ScreenSettings:
     """Return the settings: options override console.toml, which overrides the terminal's variables.
 
     A theme that a key chose counts until console.toml or the terminal asks for another than at that time.
@@ -50,7 +50,7 @@ def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: Ch
     name = options.profile or preferences.profile
     profile = replace(PROFILES[name], notifies_once=notifies_once(os.environ)) if name else profile_for(os.environ)
     usual = preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
-    theme = keeper.theme(usual, options.theme)
+    theme = keeper.theme(usual, options.theme) if keeper is not None else usual
     os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys
     return ScreenSettings(
         theme,

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE, MessageKind, MessagePage, MessageRow
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.model.message_search import MAX_SEARCHED
+from paired_servicebus.core.model.message_view import (
+    MAX_LETTERS_BEFORE,
+    MAX_ROWS,
+    MessageKind,
+    MessagePage,
+    MessageRow,
+)
 from paired_servicebus.ui.state.view import View
 
 
@@ -40,7 +46,9 @@ class MessageChoices:
     selected: int = 0
     """The place of the selected row among those listed."""
     filter: str = ""
-    wanted_id: str = ""
+    """Words of the listed rows, while they are typed."""
+    wanted: str = ""
+    """The search over the queue; empty: none."""
     marks: frozenset[int] = frozenset()
     """Sequence numbers of the messages for the next act, in place of the selected one."""
     starts: tuple[tuple[int, int], ...] = ((1, 0),)
@@ -91,6 +99,12 @@ def tabs_of(view: View) -> tuple[MessageTab, ...]:
     return own + stranded
 
 
+def tabs_of_entity(path: str) -> tuple[MessageTab, ...]:
+    """Return the parts of any entity of a namespace."""
+    kinds = (MessageKind.ACTIVE, MessageKind.DEFERRED, MessageKind.DEAD)
+    return tuple(MessageTab(path=path, name=path, kind=kind) for kind in kinds)
+
+
 def _unused_tabs(path: str) -> tuple[MessageTab, ...]:
     name = f"backlog/{path.rpartition('/')[2]}"
     return tuple(MessageTab(path=path, name=name, kind=kind) for kind in (MessageKind.STRANDED, MessageKind.DEAD))
@@ -99,13 +113,14 @@ def _unused_tabs(path: str) -> tuple[MessageTab, ...]:
 def first_tab(view: View, tabs: tuple[MessageTab, ...]) -> MessageTab:
     """Return the tab to open: the first of the queue's own with messages, or with an unknown number of them."""
     own = [tab for tab in tabs if tab.path == tabs[0].path]
-    return next((tab for tab in own if number_in(view.snapshot, tab) != 0), tabs[0])
+    return next((tab for tab in own if number_in(view, tab) != 0), tabs[0])
 
 
-def number_in(snapshot: Snapshot | None, tab: MessageTab) -> int | None:
-    """Return the number of messages in this part, by the engine's latest counts; None: unknown."""
+def number_in(view: View, tab: MessageTab) -> int | None:
+    """Return the number of messages in this part, by the latest counts; None: unknown."""
+    snapshot = view.snapshot
     if snapshot is None:
-        return None
+        return view.counts.get((tab.path, tab.kind))
     unused = next((one for one in snapshot.unused.queues if one.path == tab.path), None)
     queue = next((one for one in snapshot.queues if one.path == tab.path), None)
     if tab.kind is MessageKind.DEAD:
@@ -164,7 +179,7 @@ def _letters_before(choices: MessageChoices) -> int | None:
     """Return the number of other dead letters before the last chosen one; None: it is not on this page."""
     numbers = [row.number for row in choices.page.rows] if choices.page is not None else []
     last = choices.chosen[-1]
-    if choices.wanted_id or last not in numbers:  # a search lists only some
+    if choices.wanted or last not in numbers:  # a search lists only some
         return None
     return choices.starts[-1][1] + numbers.index(last) + 1 - len(choices.chosen)
 
@@ -180,6 +195,28 @@ def with_page(choices: MessageChoices, page: MessagePage) -> MessageChoices:
 def with_filter(choices: MessageChoices, words: str) -> MessageChoices:
     """Return the choices with only the rows that match the words."""
     return replace(choices, filter=words, selected=0)
+
+
+def search(choices: MessageChoices, wanted: str) -> MessageChoices:
+    """Return the choices that search the queue from its start, or list it without a search; the marks stay."""
+    return MessageChoices(tab=choices.tab, wanted=wanted.strip(), is_looking=True, marks=choices.marks)
+
+
+def with_more(choices: MessageChoices, page: MessagePage) -> MessageChoices:
+    """Return the choices after a further answer to the same search."""
+    found = choices.page
+    if found is None:
+        return with_page(choices, page)
+    joined = replace(page, rows=(*found.rows, *page.rows), looked_at=found.looked_at + page.looked_at)
+    return with_page(choices, joined)
+
+
+def goes_on(choices: MessageChoices) -> bool:
+    """Return whether the search has more to read: it is not at the end, nor at one of its bounds."""
+    page = choices.page
+    if page is None or not choices.wanted or not page.next_number:
+        return False
+    return len(page.rows) < MAX_ROWS and choices.starts[-1][1] + page.looked_at < MAX_SEARCHED
 
 
 def following_page(choices: MessageChoices) -> MessageChoices | None:

@@ -14,8 +14,31 @@ from typing import Final
 
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.log_entries import Log, LogEntry
-from paired_servicebus.ui.state.row_order import FOLD, SORTS, frozen_order, has_all, unused_queues
-from paired_servicebus.ui.state.view import ROWLESS, Page, TimelinePosition, View
+from paired_servicebus.ui.state.row_order import FOLD, SORTS, frozen_order, has_all, needs_eyes, unused_queues
+from paired_servicebus.ui.state.view import ROWLESS, Page, TimelinePosition, View, alarms_of
+
+# From the first lines to the page that explains the worst of them.
+
+
+def explain(view: View) -> View | None:
+    """Return the view on the page of the worst alarm, with its subject selected; None: nothing is wrong.
+
+    Without an alarm it is the page of the worst entity.
+    """
+    snapshot = view.snapshot
+    if snapshot is None:
+        return None
+    worst = next(iter(alarms_of(snapshot)), None)
+    subject = worst.subject if worst is not None else ""
+    entity = view.entity_at(subject) or next((one for one in view.listed if needs_eyes(one)), None)
+    if worst is None and entity is None:
+        return None
+    queue = next((one for one in snapshot.queues if subject and subject in (one.path, str(one.index))), None)
+    view = replace(view, selected=entity.path, on_fold=False) if entity is not None else view
+    view = replace(view, queue=str(queue.index), on_unused=False) if queue is not None else view
+    page = list(Page)[worst.page - 1] if worst is not None else Page.ENTITY
+    return replace(view, page=Page.ENTITY if page is Page.PAIRING and entity is not None else page)
+
 
 # Reading the timeline: the listed events, the selected one, and the search for a time or a word.
 #

@@ -6,14 +6,15 @@ holds what the engine reported, never a guess, and the operator's choices (selec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import Final, Protocol, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.gateway_view import GatewayClient
+from paired_servicebus.core.model.message_view import MessageKind
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
@@ -225,6 +226,8 @@ class View:
     """The price of operations in console.toml."""
     keys: Keymap = DEFAULT_KEYMAP
     """The keys in console.toml."""
+    counts: Mapping[tuple[str, MessageKind], int] = field(default_factory=dict)
+    """Messages by path and part, of entities that are no backlog queues."""
 
     @property
     def fresh(self) -> bool:

@@ -18,6 +18,7 @@ from paired_servicebus.ui.render.charts import (
     Part,
     TimeColumns,
     bars,
+    fitting_window,
     in_columns,
     log_scale,
     round_top,
@@ -339,10 +340,13 @@ class GraphStrip(Lines):
         if width >= GRAPHS_WIDE and height >= LEAST_CHART:
             extra = 1 if height > LEAST_CHART else 0
             drawn = _charts(found, found.total, found.marks, width, height - extra)
-            rows = [_graph_row((PARKED, MOVED), found, total, width, KEPT * found.step)] if extra else []
+            rows = (
+                [_graph_row((PARKED, MOVED), found, total, width, _window(found, KEPT * found.step))] if extra else []
+            )
             return [*drawn, *rows]
-        rows = [_graph_row(pair, found, total, width, SHORT_SECONDS) for pair in ENGINE_ROWS[: height - 1]]
-        return _filled([rule("last 5 min", width, note=note), *rows], height)
+        window = _window(found, SHORT_SECONDS)
+        rows = [_graph_row(pair, found, total, width, window) for pair in ENGINE_ROWS[: height - 1]]
+        return _filled([rule(_last(window), width, note=note), *rows], height)
 
 
 class EntityGraphs(Lines):
@@ -357,8 +361,19 @@ class EntityGraphs(Lines):
         if width >= GRAPHS_WIDE and height >= LEAST_CHART:
             marks = [mark for mark in found.marks if mark.subject.casefold() == view.selected.casefold()]
             return _charts(found, curves, marks, width, height)
-        rows = [_graph_row(pair, found, curves, width, SHORT_SECONDS) for pair in ENTITY_ROWS]
-        return _filled([rule("last 5 min", width), *rows] if height > len(rows) else rows, height)
+        window = _window(found, SHORT_SECONDS)
+        rows = [_graph_row(pair, found, curves, width, window) for pair in ENTITY_ROWS]
+        return _filled([rule(_last(window), width), *rows] if height > len(rows) else rows, height)
+
+
+def _window(graphs: Graphs, most: float) -> float:
+    """Return the seconds that all pictures of the engine show."""
+    total = graphs.total
+    return fitting_window((total.to_primary, total.to_backlog, total.parked), step=graphs.step, most=most)
+
+
+def _last(window: float) -> str:
+    return f"last {round(window / 60)} min"
 
 
 def _with_parked_now(curves: Curves, snapshot: Snapshot) -> Curves:
@@ -383,7 +398,7 @@ def _why_no_entity(view: View) -> str:
 
 def _absent(why: str, width: int, height: int, note: Span | None) -> Sequence[Line]:
     text = line(Span(fit(f" {why}", width).rstrip(), Role.MUTED))
-    return _filled([rule("last 5 min", width, note=note), text] if height > 2 else [text], height)
+    return _filled([rule(_last(SHORT_SECONDS), width, note=note), text] if height > 2 else [text], height)
 
 
 def _filled(lines: Sequence[Line], height: int) -> Sequence[Line]:
@@ -439,10 +454,11 @@ def _milliseconds(value: float) -> str:
 def _charts(graphs: Graphs, curves: Curves, marks: Sequence[Mark], width: int, height: int) -> list[Line]:
     """Return title, rows and axis: sends a second on the left, milliseconds of a send on the right."""
     half = (width - GAP) // 2
-    columns = time_columns(graphs.at, KEPT * graphs.step, half - SCALE - 2, step=graphs.step)
+    window = _window(graphs, KEPT * graphs.step)
+    columns = time_columns(graphs.at, window, half - SCALE - 2, step=graphs.step)
     rows = height - 2
     sends, times = _sends(graphs, curves, columns, rows), _times(graphs, curves, columns, rows)
-    minutes = round(KEPT * graphs.step / 60)
+    minutes = round(window / 60)
     axis = time_axis(columns, marks)
     heads = (_send_title(curves, half, minutes), _time_title(curves, width - half - GAP, minutes))
     side = SCALE + 1 + columns.number

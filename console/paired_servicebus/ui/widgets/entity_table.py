@@ -28,6 +28,7 @@ from paired_servicebus.ui.render.spans import (
     StateLook,
     cut,
     fit,
+    fit_name,
     line,
     name_list,
     pack,
@@ -303,7 +304,7 @@ def row_line(
     spans = [
         Span(("*" if marked else " ") + ("▸" if selected else " "), Role.KEY),
         Span(f"{look.glyph} ", look.role),
-        Span(fit(entity.path, name_width(width, fleet=fleet is not None)), Role.TITLE if selected else Role.TEXT),
+        Span(fit_name(entity.path, name_width(width, fleet=fleet is not None)), Role.TITLE if selected else Role.TEXT),
     ]
     spans += [Span("  "), fleet.cell(entity, fleet_width(width))] if fleet is not None else []
     for column in columns_in(width, fleet=fleet is not None):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from paired_servicebus.core.model.message_search import MAX_SEARCHED
 from paired_servicebus.core.model.message_view import MessageKind, MessagePage, MessageRow, by_destination
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, size
 from paired_servicebus.core.text.time_format import age, day_and_clock
@@ -114,12 +115,12 @@ class MessageHead(_MessageLines):
 def _tabs(choices: MessageChoices, tabs: tuple[MessageTab, ...], view: View) -> list[Span]:
     spans = [Span("  ")]
     for tab in tabs or (choices.tab,):
-        number = number_in(view.snapshot, tab)
+        number = number_in(view, tab)
         text = f"{tab.title} {NOT_KNOWN if number is None else f'{number:,}'}"
         shown = tab == choices.tab
         spans += [Span(f"[{text}]" if shown else f" {text} ", Role.TITLE if shown else Role.MUTED), Span("  ")]
     marked = f"{len(choices.marks):,}" if choices.marks else ""
-    for what, words in (("marked", marked), ("filter", choices.filter), ("id", choices.wanted_id)):
+    for what, words in (("marked", marked), ("filter", choices.filter), ("search", choices.wanted)):
         if words:
             spans += [Span(f"{what}: ", Role.MUTED), Span(words, Role.KEY), Span("  ")]
     return spans
@@ -132,10 +133,12 @@ def _reading(choices: MessageChoices, view: View) -> Span:
     page = choices.page
     if page is None:
         return Span("asking the engine …", Role.MUTED)
-    first, number = choices.starts[-1][1], number_in(view.snapshot, choices.tab)
+    first, number = choices.starts[-1][1], number_in(view, choices.tab)
     of = f" of {number:,}" if number is not None and number >= first + page.looked_at else ""
-    if choices.wanted_id:
+    if choices.wanted:
         part = f"{plural(len(page.rows), 'match', 'matches')} in {first + page.looked_at:,}{of}"
+        if choices.is_looking:
+            return Span(f"esc stops · {part} · reads {MAX_SEARCHED:,} at most", Role.KEY)
     elif page.looked_at != len(page.rows):
         part = f"{len(page.rows):,} of {first + page.looked_at:,} peeked"
     else:
@@ -201,8 +204,8 @@ def _none(choices: MessageChoices, page: MessagePage) -> str:
     more = "; page down looks further" if page.next_number else "; this is the end of the queue"
     if page.rows:
         return f"no message of this page matches “{choices.filter}”; escape removes the filter"
-    if choices.wanted_id:
-        return f"no message id contains “{choices.wanted_id}”: {looked}{more}"
+    if choices.wanted:
+        return f"no message matches “{choices.wanted}”: {looked}{f'; {page.note}' if page.note else ''}{more}"
     return f"no {choices.tab.kind} messages: {looked}{more}"
 
 
@@ -211,7 +214,8 @@ class MessageFacts(_MessageLines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         choices, row = self.choices, self.choices.row
-        shown = [_sums(choices, width)]
+        note = choices.page.note if choices.page is not None else ""
+        shown = [line(Span(fit(f"  {note}", width), Role.SUSPECT)) if note else _sums(choices, width)]
         if row is None or height < 2:
             return [*shown, *[BLANK] * (height - 1)][:height]
         at = "unknown" if row.enqueued_at is None else day_and_clock(row.enqueued_at)

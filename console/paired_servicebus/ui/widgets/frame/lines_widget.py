@@ -1,8 +1,7 @@
 """The base of all widgets: lines computed from the View, of which only changed ones are painted.
 
 Subclasses compute the lines, perhaps as a lazy sequence, since only visible ones are read. Changed cells are found
-later
-(terminal_app.py). Only this module turns roles into colours.
+later (terminal_app.py). Only this module turns roles into colours.
 """
 
 from __future__ import annotations
@@ -103,6 +102,13 @@ class Lines(ScrollView, can_focus=False):
         top, height = self.scroll_offset.y, self.size.height
         if height and not top <= first <= top + height - rows:
             self.scroll_to(y=max(0, first if first < top else first - height + rows), animate=False, force=True)
+
+    @property
+    def selected_row(self) -> int | None:
+        """The row of the screen that has the selection; None: it is not in sight here."""
+        rows = (y for y in range(self.size.height) if self._line_at(y).ground is Role.SELECTED)
+        place = next(rows, None)
+        return None if place is None else self.region.y + place
 
     def on_resize(self, _event: events.Resize) -> None:
         """Draw for the new size, unless the first paint did so."""

@@ -230,6 +230,10 @@ class SummaryLines(Lines):
 
     ages: ClassVar[bool] = False
 
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        do_action(self, CONSOLE_BY_ID["explain"])
+
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         found = summary(view)
         (first, _), *others = found.lines(width - INDENT, height)
