@@ -618,7 +618,7 @@ async def test_a_picture_of_a_running_engine_shows_its_curves(engine: Engine, un
         pass_five_seconds(hosted, accepted=50)
         text = await picture(hosted.socket, size=(80, 24), as_text=True)
     assert "to primary" in text
-    assert "last 5 min" in text
+    assert "last 2 min" in text
 
 
 async def test_changes_and_orders_are_marked_and_nothing_else(engine: Engine, until: Any) -> None:

@@ -456,7 +456,7 @@ def for_key(key: str, view: View) -> ConsoleAction:
 
 
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
-    Page.PAIRING: ("help", "quit", "details", "menu", "filter", "explain", "sort", "mark", "palette"),
+    Page.PAIRING: ("help", "quit", "details", "menu", "filter", "sort", "mark", "palette", "explain"),
     Page.ENTITY: ("help", "quit", "back", "menu", "palette"),
     Page.BACKLOG: ("help", "quit", "details", "back", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),
