@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
+HADOOP_AWS = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    "software.amazon.awssdk:bundle:2.35.4",
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+"""S3 for Spark 4.3, whose Hadoop is 3.5.0, with what that was built with."""
 DELTA_SPARK = "io.delta:delta-spark_2.13:4.2.0"
 DELTA_STORAGE = "io.delta:delta-storage:4.2.0"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
@@ -25,8 +30,3 @@ def jars(folder: Path, *artifacts: str) -> str:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
             assert done.returncode == 0, done.stdout[-2000:]
     return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
-
-
-def awssdk_of_hadoop() -> str:
-    """The AWS SDK that Hadoop 3.5.0 was built with."""
-    return "software.amazon.awssdk:bundle:2.35.4"

@@ -28,7 +28,7 @@ from paired_servicebus.pipeline.table_store.lake import Change, Lake
 from paired_servicebus.pipeline.table_store.store_path import StorePath, _opened, place_of
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.pipeline.batches import rows_of
-from tests.pipeline.maven import HADOOP_AWS, awssdk_of_hadoop, jars
+from tests.pipeline.maven import HADOOP_AWS, jars
 from tests.ports import free_port
 
 READY = 60.0
@@ -128,7 +128,7 @@ def test_the_pipeline_reads_and_writes_a_store(
     files = sorted((tmp_path / "j" / CLOSED).iterdir())
     late = files[-1].rename(tmp_path / files[-1].name)
     upload(tmp_path / "j", bucket / "journal")
-    settings = {"spark.jars": jars(tmp_path / "jars", HADOOP_AWS, awssdk_of_hadoop())}
+    settings = {"spark.jars": jars(tmp_path / "jars", *HADOOP_AWS)}
 
     def make(journal: object, tables: object) -> None:
         order = PipelineOrder(journals=(Path(str(journal)),), tables=Path(str(tables)), once=True, settings=settings)

@@ -156,7 +156,8 @@ _OPEN: Final = "-open-"
 _FILE: Final = "substring_index(_metadata.file_path, '/', -2) as file"
 _WITH_KEYS: Final = """
 select distinct file from rows_of_files left semi join {keys} as keys
-on rows_of_files.pairing = keys.pairing and folded = keys.folded and message_id = keys.message_id
+on rows_of_files.pairing = keys.pairing and rows_of_files.folded = keys.folded
+   and rows_of_files.message_id = keys.message_id
 """
 _WITH_NAMES: Final = "select distinct file from rows_of_files left semi join other_names on pairing = other_name"
 _RENAMED: Final = """
