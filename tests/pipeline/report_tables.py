@@ -12,6 +12,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
+from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 from tests.pipeline.judged import end_of, event_rows, load
 from tests.pipeline.made_tables import make_version
 
@@ -21,7 +22,7 @@ TIMES: Final = ("event_time", "minute", "first_at")
 """Columns that a row's date is made of."""
 
 
-class MemoryTables:
+class MemoryTables(TableQueries):
     """Tables as of batch 7. A table of `rows` has these instead; their times are seconds since the epoch.
 
     Each is a view of the table `made_TABLE`, for tests to change.
@@ -35,6 +36,7 @@ class MemoryTables:
         batch: int = 7,
         written_at: float = WRITTEN_AT,
     ) -> None:
+        super().__init__()
         self.folders = (Path("/made/tables"),)
         self.batch = batch
         self.written_at = self.read_at = written_at
@@ -51,25 +53,13 @@ class MemoryTables:
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         self.queries += 1
-        done = self._connection.execute(query, list(parameters))
-        names = [column[0] for column in done.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
-
-    def row(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Any] | None:
-        found = self.rows(query, parameters)
-        return found[0] if found else None
+        return self.fetched(query, parameters)
 
     def store(self, folder: Path) -> Path:
         """Write the same rows as tables on disk."""
         rows = {name: self.rows(f'select * from "made_{name}"') for name in TABLES}
         found: dict[str, Any] = {name: listed for name, listed in rows.items() if listed}
         return make_version(folder, **found)
-
-    def __enter__(self) -> MemoryTables:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
 
     def _make(self, name: str, columns: Mapping[str, str]) -> None:
         listed = ", ".join(f'cast("{column}" as {kind}) as "{column}"' for column, kind in columns.items())

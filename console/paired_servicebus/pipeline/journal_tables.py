@@ -9,11 +9,9 @@ the pipeline: this makes everything again for each start. `recent` makes the epi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import duckdb
@@ -29,7 +27,7 @@ from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.store_path import Place
-from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries
+from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, TableQueries
 
 MAX_EVENTS: Final = 5_000_000
 MAX_RECENT: Final = 24 * 1024 * 1024
@@ -43,18 +41,15 @@ Row = dict[str, Any]
 
 
 class JournalTables(TableQueries):
-    """The tables of a journal as it was when they were opened. A context manager, for one thread.
+    """The tables of a journal as it was when they were opened.
 
-    folders: the roots. batch: 0, since no pipeline made them. note: what was left out, a sentence; empty: nothing.
+    note: what was left out, a sentence; empty: nothing.
     """
 
-    batch: Final = 0
-
     def __init__(self, folders: tuple[Place, ...], note: str) -> None:
-        self.folders = folders
-        self.read_at = self.written_at = time.time()
-        self.note = note
-        self._spill = SpillFolder()
+        super().__init__()
+        self.folders, self.note, self.batch = folders, note, 0
+        self.written_at = self.read_at
         self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
 
     @classmethod
@@ -71,14 +66,8 @@ class JournalTables(TableQueries):
         if not there:
             raise PipelineError(f"there is no journal in {', '.join(map(str, journals))}")
         tables = cls(tuple(there), "")
-        try:
+        with tables._closed_by_errors():
             tables._make_recent([path for one in there for path in _newest_files(one, most_bytes)])
-        except OSError as error:
-            tables.__exit__(None, None, None)
-            raise PipelineError(f"{error.filename} cannot be read: {error.strerror or error}") from error
-        except BaseException:
-            tables.__exit__(None, None, None)
-            raise
         return tables
 
     @property
@@ -102,34 +91,28 @@ class JournalTables(TableQueries):
         found.require()
         left_out = f"{found.being_written} files of running engines are not whole yet, and are left out"
         tables = cls(found.roots, left_out if found.being_written else "")
-        try:
+        with tables._closed_by_errors():
             _check_size(found.files, most)
             tables._make([file.path for file in found.files], in_flight)
-        except OSError as error:
-            tables.__exit__(None, None, None)
-            raise PipelineError(f"{error.filename or 'a file'} cannot be read: {error.strerror or error}") from error
-        except BaseException:
-            tables.__exit__(None, None, None)
-            raise
         return tables
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-        self._spill.remove()
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.__exit__(None, None, None)
+            raise PipelineError(f"{error.filename or 'a file'} cannot be read: {error.strerror or error}") from error
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return the result of a query, a dict for each row; `?` is a parameter. Raises NoTablesError."""
         try:
-            done = self._connection.execute(query, list(parameters))
+            return self.fetched(query, parameters)
         except duckdb.OutOfMemoryException as error:
             raise NoTablesError(f"the tables of {self.folders[0]} need more memory: {error}") from error
-        names = [column[0] for column in done.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
     def _make(self, files: Sequence[Place], in_flight: int) -> None:
         engine = DuckdbEngine(self._connection)

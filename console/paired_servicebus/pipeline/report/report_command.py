@@ -24,9 +24,10 @@ from paired_servicebus.pipeline.report.pages import Reader, Version, rendered
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since, scope_of
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock, listed
-from paired_servicebus.pipeline.report.table_queries import TableSource, lost_messages, read_pairings
+from paired_servicebus.pipeline.report.table_queries import lost_messages, read_pairings
 from paired_servicebus.pipeline.report.verdict import verdict_sentence, without_engines
 from paired_servicebus.pipeline.table_commands import csv_lines
+from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
 
@@ -52,7 +53,7 @@ class Wording:
 
 
 def report_from(
-    tables: TableSource,
+    tables: TableQueries,
     *,
     choose: Choice,
     wording: Wording,
@@ -82,7 +83,7 @@ def report_from(
     return 0
 
 
-def write_report(tables: TableSource, report: Report, out: Path, wording: Wording) -> Path:
+def write_report(tables: TableQueries, report: Report, out: Path, wording: Wording) -> Path:
     """Write the report to `out`, and beside it the ids of messages that are lost or unknown; return its path.
 
     Raises ConfigurationError: it cannot be written there.

@@ -14,7 +14,6 @@ from paired_servicebus.pipeline.report.report_values import Chain, Report, Sourc
 from paired_servicebus.pipeline.report.table_queries import (
     Row,
     Scope,
-    TableSource,
     count_recovered,
     known_as,
     read_cost,
@@ -26,6 +25,7 @@ from paired_servicebus.pipeline.report.table_queries import (
     read_unknowns,
     recorded_span,
 )
+from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 
 # The timeline, with the operators' orders: sentences from the table `timeline`, with repeats folded.
 
@@ -198,10 +198,10 @@ AFTER = 15.0
 KNOWN = 3
 """Incidents that an unknown episode's error names."""
 
-Choice = Callable[[TableSource], Report]
+Choice = Callable[[TableQueries], Report]
 
 
-def last_report(tables: TableSource, *, pairing: str | None = None) -> Report:
+def last_report(tables: TableQueries, *, pairing: str | None = None) -> Report:
     """Return the report of the latest incident; of all that is recorded, if nothing failed over.
 
     Raises ConfigurationError: nothing is recorded, or the pairing is unknown.
@@ -214,7 +214,7 @@ def last_report(tables: TableSource, *, pairing: str | None = None) -> Report:
     return _report(chosen, (), *chosen.recorded, before=None)
 
 
-def report_of(tables: TableSource, episode: str) -> Report:
+def report_of(tables: TableQueries, episode: str) -> Report:
     """Return the report of an episode's incident. Raises ConfigurationError: there is no such episode."""
     found = read_incidents(tables)
     for chain in found:
@@ -226,7 +226,7 @@ def report_of(tables: TableSource, episode: str) -> Report:
     )
 
 
-def report_since(tables: TableSource, since: float, *, pairing: str | None = None) -> Report:
+def report_since(tables: TableQueries, since: float, *, pairing: str | None = None) -> Report:
     """Return the report of everything since a time (seconds since the epoch).
 
     Raises ConfigurationError: nothing is recorded since, or the pairing is unknown.
@@ -243,12 +243,12 @@ def report_since(tables: TableSource, since: float, *, pairing: str | None = Non
     return _report(chosen, tuple(episodes), max(since, first), last, before=None)
 
 
-def scope_of(tables: TableSource, report: Report) -> Scope:
+def scope_of(tables: TableQueries, report: Report) -> Scope:
     """Return the messages that a report is about."""
     return Scope(tables=tables, pairings=report.pairings, engines=(), since=report.since, until=report.until)
 
 
-def _known(tables: TableSource, pairing: str | None) -> str | None:
+def _known(tables: TableQueries, pairing: str | None) -> str | None:
     """Return the pairing, as the tables call it. Raises ConfigurationError: they do not have it."""
     pairings = read_pairings(tables)
     found = known_as(pairings, pairing) if pairing is not None else None
@@ -262,13 +262,13 @@ def _known(tables: TableSource, pairing: str | None) -> str | None:
 class _Chosen:
     """Tables, the pairings that a report is about, their engines, and the time of their records."""
 
-    tables: TableSource
+    tables: TableQueries
     pairings: tuple[str, ...]
     engines: tuple[str, ...]
     recorded: tuple[float, float]
 
     @classmethod
-    def of(cls, tables: TableSource, pairing: str | None) -> _Chosen:
+    def of(cls, tables: TableQueries, pairing: str | None) -> _Chosen:
         """Return one pairing of the tables, or all. Raises ConfigurationError: nothing is recorded."""
         known = read_pairings(tables)
         pairings = tuple(known) if pairing is None else (pairing,)
@@ -276,7 +276,7 @@ class _Chosen:
         return cls(tables, pairings, engines, recorded_span(tables, engines))
 
 
-def _of_chain(tables: TableSource, chains: list[Chain], chain: Chain) -> Report:
+def _of_chain(tables: TableQueries, chains: list[Chain], chain: Chain) -> Report:
     chosen = _Chosen.of(tables, chain[0].pairing)
     first, last = chosen.recorded
     began, ended = chain[0].began_at, max(one.ended_at for one in chain)
@@ -317,7 +317,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
     )
 
 
-def _source(tables: TableSource) -> Source:
+def _source(tables: TableQueries) -> Source:
     return Source(
         kind="tables" if tables.batch else "journal",
         folders=tuple(map(str, tables.folders)),

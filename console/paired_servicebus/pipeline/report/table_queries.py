@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
@@ -36,46 +36,18 @@ from paired_servicebus.pipeline.report.report_values import (
     incidents,
 )
 from paired_servicebus.pipeline.report.verdict import Counts, Finding, Judgement, outside_of, verdict_word
-from paired_servicebus.pipeline.table_store.store_path import Place
+from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 
 Row = dict[str, Any]
 FUTURE: Final = 86_400.0
 """Seconds after the reading from which a time is impossible."""
 
 
-class TableSource(Protocol):
-    """The tables of schema.py as views of one consistent state, made by the pipeline or from a journal."""
-
-    @property
-    def folders(self) -> tuple[Place, ...]:
-        """The tables' folder, or the journals'."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """The number of the tables' state; 0: made from a journal, without the pipeline."""
-        ...
-
-    @property
-    def written_at(self) -> float:
-        """When this state was made (seconds since the epoch)."""
-        ...
-
-    @property
-    def read_at(self) -> float:
-        """When it was opened (seconds since the epoch)."""
-        ...
-
-    def rows(self, query: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """Return the rows of a query of duckdb's SQL; `?` is a parameter. Raises NoTablesError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """The part of the tables that a report is about: engines of some pairings, from one time to another."""
 
-    tables: TableSource
+    tables: TableQueries
     pairings: tuple[str, ...]
     engines: tuple[str, ...]
     since: float
@@ -144,7 +116,7 @@ def possible(at: float | None, *, before: float) -> bool:
     return at is not None and is_possible(at) and at <= before
 
 
-def limit_of(tables: TableSource) -> float:
+def limit_of(tables: TableQueries) -> float:
     """Return the latest time that a record may have: clocks of other hosts may be ahead, but not by a day."""
     return max(tables.written_at, tables.read_at) + FUTURE
 
@@ -157,12 +129,12 @@ STEPS: Final = (
 )  # fmt: skip
 
 
-def read_incidents(tables: TableSource, *, pairing: str | None = None) -> list[Chain]:
+def read_incidents(tables: TableQueries, *, pairing: str | None = None) -> list[Chain]:
     """Return every incident with a failover, of one pairing or of all; the oldest first."""
     return incidents(one for one in read_episodes(tables, pairing=pairing) if one.failed_over_at is not None)
 
 
-def read_episodes(tables: TableSource, *, pairing: str | None = None) -> list[IncidentEpisode]:
+def read_episodes(tables: TableQueries, *, pairing: str | None = None) -> list[IncidentEpisode]:
     """Return all episodes of possible times, of one pairing or of all."""
     before = limit_of(tables)
     found = [_episode(row, before) for row in tables.rows(_EPISODES)]
@@ -194,7 +166,7 @@ def _episode(row: Row, before: float) -> IncidentEpisode | None:
     )
 
 
-def recorded_span(tables: TableSource, engines: Sequence[str]) -> tuple[float, float]:
+def recorded_span(tables: TableQueries, engines: Sequence[str]) -> tuple[float, float]:
     """Return the first and the last possible time of the engines' records.
 
     Raises ConfigurationError: there is none.
@@ -205,7 +177,7 @@ def recorded_span(tables: TableSource, engines: Sequence[str]) -> tuple[float, f
     return found["first"], found["last"]
 
 
-def read_pairings(tables: TableSource) -> dict[str, tuple[str, ...]]:
+def read_pairings(tables: TableQueries) -> dict[str, tuple[str, ...]]:
     """Return the pairings of the tables, each with its engines."""
     found: dict[str, dict[str, None]] = {}
     for row in tables.rows("select distinct pairing, engine from engines order by pairing, engine"):
@@ -278,7 +250,7 @@ LEAST: Final = 5.0
 """Seconds that a rate needs."""
 
 
-def read_figures(sources: Sequence[TableSource], chain: Chain) -> Figures:
+def read_figures(sources: Sequence[TableQueries], chain: Chain) -> Figures:
     """Return the figures of an incident by that source which has its begin, and then the most after it."""
     began, ended = chain[0].began_at, max(one.closed_at or one.last_at for one in chain)
     mine, found = {one.engine for one in chain}, []

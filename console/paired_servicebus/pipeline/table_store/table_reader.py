@@ -36,11 +36,40 @@ MOST_NAMED: Final = 5
 
 
 class TableQueries(ABC):
-    """Tables, which answer SQL of duckdb."""
+    """Tables of one consistent state, which answer SQL of duckdb. A context manager; for one thread."""
+
+    folders: tuple[Place, ...]
+    """The tables' folder, or the journals'."""
+    batch: int
+    """How often the tables have changed; 0: they were made from a journal, without the pipeline."""
+    written_at: float
+    """When they last changed, in seconds since the epoch."""
+    read_at: float
+    """When they were opened, in seconds since the epoch."""
+    _connection: duckdb.DuckDBPyConnection
+
+    def __init__(self) -> None:
+        self.read_at = time.time()
+        self._spill = SpillFolder()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        self._spill.remove()
 
     @abstractmethod
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return the result of a query, a dict for each row; `?` is a parameter. Raises NoTablesError."""
+
+    def fetched(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
+        """Return the result of a query, a dict for each row. Raises duckdb's errors."""
+        done = self._connection.execute(query, list(parameters))
+        names = [column[0] for column in done.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
     def row(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Any] | None:
         """Return the first row; None where there is none. Raises as `rows`."""
@@ -93,47 +122,22 @@ class SpillFolder:
 
 
 class Tables(TableQueries):
-    """The tables as of one batch. A context manager; for one thread.
+    """The tables as of one batch.
 
-    `manifest` names the files, `note` is a sentence about a damaged newer version (empty without one), `read_at` is
-    when the tables were opened (seconds since the epoch).
+    `manifest` names the files, `note` is a sentence about a damaged newer version (empty without one).
     """
 
-    def __init__(self, folder: Place, version: Version, *, read_at: float) -> None:
+    def __init__(self, folder: Place, version: Version) -> None:
+        super().__init__()
         self.folder = folder
-        self.read_at = read_at
-        self._spill = SpillFolder()
+        self.folders = (folder,)
         self._take(version)
 
     @classmethod
     def open(cls, folder: Place) -> Self:
         """Return the tables in `folder`, which may be a URL. Raises NoTablesError, ConfigurationError."""
         folder = place_of(folder)
-        return cls(folder, versions.newest(folder), read_at=time.time())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-        self._spill.remove()
-
-    @property
-    def folders(self) -> tuple[Place, ...]:
-        """The tables' folder."""
-        return (self.folder,)
-
-    @property
-    def batch(self) -> int:
-        """How often the tables have changed."""
-        return self.manifest.batch
-
-    @property
-    def written_at(self) -> float:
-        """When they last changed, in seconds since the epoch."""
-        return self.manifest.written_at
+        return cls(folder, versions.newest(folder))
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return the result of a query, a dict for each row; `?` is a parameter.
@@ -151,6 +155,7 @@ class Tables(TableQueries):
 
     def _take(self, version: Version) -> None:
         self.path, self.manifest, self.note = version.path, version.manifest, version.note
+        self.batch, self.written_at = version.manifest.batch, version.manifest.written_at
         self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
         for word in WORDS:
             self._connection.execute(word)
@@ -158,16 +163,11 @@ class Tables(TableQueries):
 
     def _rows_or_error(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
         try:
-            return self._rows(query, parameters)
+            return self.fetched(query, parameters)
         except duckdb.Error as error:
             if not isinstance(error, _BROKEN) and type(error) is not duckdb.Error:
                 raise  # the query's own mistake
             raise NoTablesError(f"the tables in {self.folder} cannot be read: {error}") from error
-
-    def _rows(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
-        done = self._connection.execute(query, list(parameters))
-        names = [column[0] for column in done.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
 
 _BROKEN: Final = (duckdb.IOException, duckdb.InvalidInputException)
