@@ -495,15 +495,20 @@ def test_in_a_flood_no_entity_of_an_engine_that_was_heard_once_is_shown() -> Non
     """A claim makes no alarm by itself: the flood is the alarm."""
     read = Roster(author("me"))
     lost = (FleetEntityState(path="ghostly", state=State.FAILED_OVER, since=START),)
-    for number, name in enumerate(("pay-1", "pay-1"), 1):
-        read.read(posted(number, report(name, orders=State.FAILED_OVER), START + 20 * number), START)
+    for number in (1, 2):
+        own = report("pay-1", orders=State.FAILED_OVER)
+        own = replace(own, presence=replace(own.presence, signers="SHA256:ours"))
+        read.read(posted(number, own, START + 20 * number), START)
     few = [posted(number, presence(f"ghost-{number}", not_well=lost), START + 70) for number in range(100, 103)]
     for post in few:
         read.read(post, START)
     assert {one.path for one in read.engines(START + 75).entities()} == {"orders", "ghostly"}
     for number in range(200, 200 + MAX_ENGINES):
-        read.read(posted(number, presence(f"ghost-{number}", not_well=lost), START + 71), START)
-    assert {one.path for one in read.engines(START + 75).entities()} == {"orders"}
+        ghost = presence(f"ghost-{number}", not_well=lost, signers="SHA256:theirs")
+        read.read(posted(number, ghost, START + 71), START)
+    flooded = read.engines(START + 75)
+    assert {one.path for one in flooded.entities()} == {"orders"}
+    assert flooded.remarks() == ()
 
 
 def test_an_engine_whose_clock_is_ahead_shows_its_own_newest_document() -> None:

@@ -475,7 +475,7 @@ def odd_parts(view: FleetView) -> tuple[Part, ...]:
     if twins and not view.remarks:
         found.append((f"several engines are named {names(twins, 2)}: set a name of its own in [fleet]",))
     others = with_other_signers(_reporting(view))
-    if others and not view.remarks:
+    if others and not view.remarks and not view.is_flooded:
         found.append((f"another file of signers than most: {names(others, 2)}",))
     if view.skipped:
         found.append((f"{plural(view.skipped, 'foreign or broken message')} skipped on the boards",))

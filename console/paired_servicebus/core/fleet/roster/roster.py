@@ -557,7 +557,7 @@ def _report_of(record: EngineRecord, view: FleetEngine) -> EngineReport:
 
 
 class RosterView:
-    """The engines at one time. known: those whose entities are shown: in a flood, not the ones heard once."""
+    """The engines at one time. known: those that make entities and remarks: in a flood, not the ones heard once."""
 
     def __init__(self, shown: list[EngineReport], known: list[EngineReport]) -> None:
         self.reports = tuple(known)
@@ -579,8 +579,8 @@ class RosterView:
         return tuple(name for name in names if bound_text(name).casefold() not in known)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the remarks for the operator."""
-        running = [engine for engine in self.engines if engine.status is not FleetStatus.ENDED]
+        """Return the remarks for the operator: claims of a flood accuse nobody."""
+        running = [one.engine for one in self.reports if one.engine.status is not FleetStatus.ENDED]
         return (*_namesakes(running), *_clocks(running), *_signers(running))
 
 
