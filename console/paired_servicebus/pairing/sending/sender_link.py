@@ -233,8 +233,8 @@ class SdkSenderLink:
 
     @property
     def age(self) -> float:
-        """Seconds since the latest use began."""
-        return asyncio.get_running_loop().time() - self.began
+        """Seconds since the latest use of the open link began."""
+        return self._loop.time() - self.began
 
     @property
     def is_idle(self) -> bool:
@@ -247,7 +247,7 @@ class SdkSenderLink:
 
     def begin(self, timeout: float, what: str = "a send") -> None:
         """Begin a use of `timeout` seconds."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop if self._opened else asyncio.get_running_loop()
         self.began = now = loop.time()
         self._is_paused = now - self._used_at > IDLE_SECONDS
         self._lock.free = 0
