@@ -11,7 +11,7 @@ import pytest
 from tests import fleet_views, gateway_views
 from tests.alarm_views import condition
 from tests.approval import Approve
-from tests.fleet_views import AT, at, calm, engine, outage
+from tests.fleet_views import AT, at, calm, engine, outage, seen
 
 from paired_servicebus.core.fleet.board.board_reader import sum_figures
 from paired_servicebus.core.gateway.gateway_sentences import client_name, todo, verdict, where_text
@@ -25,6 +25,7 @@ from paired_servicebus.core.model.gateway_view import (
     SendsGo,
     without_clients,
 )
+from paired_servicebus.core.model.pairing_fold import fold
 from paired_servicebus.core.model.snapshot import BilledView, Snapshot, SyphonStatus, SyphonView
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
@@ -78,9 +79,14 @@ def test_no_sentence_names_more_than_20_engines(status: FleetStatus) -> None:
         is_flooded=True,
     )
     parts = [words.silent_part(view, AT), words.dissenters(entity, view), words.differing_part(view)]
-    parts += [words.callers_part(view), words.unwell_part(view), words.engines_part(view), *words.odd_parts(view)]
+    parts += [
+        words.callers_part(seen(view), AT),
+        words.unwell_part(view.entities),
+        words.engines_part(view),
+        *words.odd_parts(view),
+    ]
     sentences = [text for part in parts for text in part]
-    sentences += [text for cases in (words.failed_over_cases, words.differing_cases, words.missing_cases)
+    sentences += [text for cases in (words.differing_cases, words.missing_cases)
                   for _, text in cases(view, AT)]  # fmt: skip
     sentences += [str(one) for one in alarms(condition(fleet=view))]
     assert len(sentences) > 10
@@ -88,15 +94,16 @@ def test_no_sentence_names_more_than_20_engines(status: FleetStatus) -> None:
 
 
 def test_the_smaller_side_of_a_disagreement_is_named(approve: Approve) -> None:
-    view = outage()
-    approve.part(words.dissenters(view.entities[0], view)[0], "rules", has=("web-16", "web-17", "web-18"))
+    view = seen(outage()).fleet
+    assert view is not None
+    approve.part(words.dissenters(view.entities[1], view)[0], "rules", has=("web-16", "web-17", "web-18"))
     one = FleetEntity(
         path="payments", states=((State.FAILED_OVER, 1), (State.HEALTHY, 19)), engines=(("x", State.FAILED_OVER, 1.0),)
     )
     approve.part(words.dissenters(one, view)[0], "rules")
-    more = replace(view.entities[0], states=((State.FAILED_OVER, 15), (State.HEALTHY, 2)))
+    more = replace(view.entities[1], states=((State.FAILED_OVER, 15), (State.HEALTHY, 2)))
     approve.part(words.dissenters(more, view), "rules", has=("2 healthy",))
-    assert words.dissenters(view.entities[1], view) == ()
+    assert words.dissenters(view.entities[2], view) == ()
 
 
 def test_silent_engines_and_since_when(approve: Approve) -> None:
@@ -177,7 +184,7 @@ def test_an_engine_that_differs_is_named_with_the_local_operator() -> None:
     assert words.differing_part(view)[0] == f"web-1 differs: {how}"
     (alarm,) = found(view)
     assert (alarm.name, alarm.subject, alarm.sentence) == ("fleet_differs", "web-1", f"web-1 differs: {how}")
-    assert f"  ! {alarm}" in fleet_lines(view, AT, found(view))
+    assert f"  ! {alarm}" in fleet_lines(seen(view), AT, found(view))
     assert words.differing_part(calm()) == ()
 
 
@@ -216,14 +223,14 @@ def test_a_strangers_text_is_one_harmless_short_line() -> None:
         trouble=evil,
         missing=(evil,),
     )
-    lines = fleet_lines(view, AT, found(view))
+    lines = fleet_lines(seen(view), AT, found(view))
     assert not any(bad in line for line in lines for bad in ("\x1b", "\n", "\u202e"))
     assert max(map(len, lines)) < 500
     assert untrusted_text.name("") == "(no name)"
 
 
 def test_the_table_has_engines_entities_and_orders(approve: Approve) -> None:
-    text = "\n".join(fleet_lines(outage(), AT, found(outage())))
+    text = "\n".join(fleet_lines(seen(outage()), AT, found(outage())))
     approve.part(
         text,
         "rules",
@@ -237,16 +244,17 @@ def test_the_table_has_engines_entities_and_orders(approve: Approve) -> None:
 def test_callers_over_all_engines_and_never_ok_where_nobody_knows(approve: Approve) -> None:
     """What nobody here can know is "unknown", never "none" or "healthy"."""
     view = calm()
-    approve.part(words.callers_part(view)[0], "rules", has=("0 refused",))
+    approve.part(words.callers_part(seen(view), AT)[0], "rules", has=("0 refused",))
     blind = replace(view, engines=tuple(replace(one, figures=None) for one in view.engines))
-    approve.part(words.callers_part(blind), "rules")
-    first, *others = view.engines
-    partly = replace(view, engines=(replace(first, figures=None), *others))
-    approve.part(words.callers_part(partly)[0], "rules", has=("0 refused",))
-    assert first.figures is not None
-    failing = replace(first, figures=replace(first.figures, refused_per_second=2.5))
-    view = replace(view, engines=(failing, *others))
-    approve.part(words.callers_part(view)[0], "rules", has=("2.5",))
+    approve.part(words.callers_part(fold((), blind, AT), AT), "rules", has=("unknown at 2",))
+    first, second, third = view.engines
+    partly = replace(view, engines=(first, replace(second, figures=None), third))
+    approve.part(words.callers_part(seen(partly), AT)[0], "rules", has=("0 refused", "unknown at 1"))
+    failing = replace(
+        view.entities[0], refused_per_second=2.5, refused_since=AT - 9, failing=("web-2",), failing_count=1
+    )
+    view = replace(view, entities=(failing, *view.entities[1:]))
+    approve.part(words.callers_part(seen(view), AT)[0], "rules", has=("2.5", "web-2"))
     approve.part(found(view), "rules", has=("2.5",))
     assert words.fleet_health(view, found(view)) is words.FleetHealth.DEGRADED
 
@@ -255,7 +263,7 @@ def test_engines_with_another_file_of_signers_are_named(approve: Approve) -> Non
     """Signers files differ: presence carries the hash."""
     view = replace(calm(), engines=(engine(1), engine(2, signers="other"), engine(3)))
     assert words.odd_parts(view) == (("another file of signers than most: web-2",),)
-    approve.part(fleet_lines(view, AT, found(view)), "rules", has=("web-2",))
+    approve.part(fleet_lines(seen(view), AT, found(view)), "rules", has=("web-2",))
     assert words.odd_parts(replace(calm(), engines=(engine(1), engine(2), engine(3, signers="")))) == ()
 
 
@@ -291,7 +299,9 @@ def test_other_hosts_see_where_clients_are_steered(approve: Approve) -> None:
     view = replace(fleet_views.calm(), engines=tuple(busy))
     approve.part(gateways_part(view)[0], "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1"))
     approve.part(
-        fleet_lines(view, fleet_views.AT, found(view)), "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1")
+        fleet_lines(seen(view), fleet_views.AT, found(view)),
+        "rules",
+        has=("15 clients", "12 at", "web-3", "3 at", "web-1"),
     )
     assert gateways_part(fleet_views.calm()) == ()
 

@@ -22,6 +22,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.core.model.pairing_fold import pairing_of
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import (
     JournalView,
@@ -268,9 +269,9 @@ SITUATIONS: dict[str, Situation] = {
 
 
 def _failing_elsewhere() -> Any:
-    first, *others = fleet_views.calm().engines
-    failing = replace(first, figures=replace(first.figures, refused_per_second=2.5))
-    return replace(fleet_views.calm(), engines=(failing, *others))
+    first, *others = fleet_views.calm().entities
+    failing = replace(first, refused_per_second=2.5, failing=("web-2",), failing_count=1)
+    return replace(fleet_views.calm(), entities=(failing, *others))
 
 
 def raised_in(lines: Iterable[str]) -> Raised:
@@ -303,7 +304,7 @@ def compare_first_lines(situation: Situation, snapshot: Snapshot) -> None:
         return
     shown, found = summary(view), alarms(condition_of(snapshot))
     worst = next(iter(degrading(found)), None)
-    lost = {"sends_refused", "nothing_accepted", "no_route"} & {one.name for one in found}
+    lost = {"sends_refused", "nothing_accepted", "no_route", "fleet_sends_refused"} & {one.name for one in found}
     levels = {CRITICAL: Level.LOST if lost else Level.WRONG, WARNING: Level.NOTABLE}
     assert shown.level is (levels[worst.severity] if worst is not None else Level.WELL)
     if worst is None:
@@ -358,7 +359,7 @@ def test_every_place_shows_the_alarms_of_the_table(made: MadeUp, name: str, capl
     if snapshot.fleet is not None:
         about_fleet = fleet_alarms(found)
         expected = {(one.name, one.severity.value) for one in about_fleet}
-        assert raised_in(fleet_lines(snapshot.fleet, now, about_fleet)) == expected
+        assert raised_in(fleet_lines(pairing_of(snapshot), now, about_fleet)) == expected
         assert {name for name, _ in expected} == {name for name in situation.alarms if name.startswith("fleet_")}
     assert accepts_sends(snapshot)[0] is situation.serves
     assert situation.serves is ("nothing_accepted" not in situation.alarms)

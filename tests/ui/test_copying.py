@@ -222,7 +222,7 @@ def test_the_object_has_its_documented_names(made: Any) -> None:
     assert (said["status"], said["exit"], said["at"]) == ("unreachable", 3, made.AT)
     degraded, gone = said["engines"]
     assert set(degraded) == set(gone) == {
-        "pairing", "engine", "status", "trouble", "alarms", "backlog", "snapshot",
+        "pairing", "engine", "status", "trouble", "alarms", "backlog", "over_all_engines", "snapshot",
     }  # fmt: skip
     assert (degraded["status"], degraded["backlog"]["parked"]) == ("degraded", 1_221)
     assert degraded["snapshot"]["entities"][1]["state"] == "failed over"

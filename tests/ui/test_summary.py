@@ -31,7 +31,7 @@ from paired_servicebus.ui.render.sentences import ROUTINE, event_role, sentence
 from paired_servicebus.ui.render.spans import Role, name_list, pack, shortenable
 from paired_servicebus.ui.state import log_entries
 from paired_servicebus.ui.state.summary import Level, summary
-from paired_servicebus.ui.state.view import Page, Silent, Unreachable, View, apply_news
+from paired_servicebus.ui.state.view import Silent, Unreachable, View, apply_news
 from tests import fleet_views
 from tests.alarm_views import obstacle, remarks
 from tests.approval import Approve
@@ -168,14 +168,6 @@ def test_a_time_of_emptiness_is_said_only_where_it_is_no_guess(made: Any) -> Non
     assert empty_at(replace(draining, parked=None)) is None
 
 
-@pytest.mark.parametrize(("page", "todo"), [(Page.PAIRING, "see every engine (7)"), (Page.ENGINES, "start with the")])
-def test_the_page_of_engines_is_not_told_to_open_itself(made: Any, page: Page, todo: str) -> None:
-    fleet = fleet_views.outage(orders=())
-    text = summary(replace(view_of(made.snapshot(fleet=fleet)), page=page)).text
-    assert f"do: {todo}" in text
-    assert (text.count("(7)") == 1) == (page is Page.PAIRING)
-
-
 def test_the_first_selection_is_the_fleet_s_worst_entity(made: Any) -> None:
     assert view_of(made.snapshot(fleet=fleet_views.outage())).selected == "payments"
 
@@ -194,7 +186,7 @@ def test_in_a_fleet_entities_on_which_engines_disagree_come_first(made: Any) -> 
     fleet = replace(
         fleet_views.calm(), entities=tuple(FleetEntity(path=path, states=of) for path, of in states.items())
     )
-    snapshot = made.snapshot(made.entity("orders"), made.entity("audit"), fleet=fleet)
+    snapshot = made.snapshot(made.failed_over("orders"), made.entity("audit"), fleet=fleet)
     assert [one.path for one in view_of(snapshot).listed] == ["audit", "orders"]
 
 

@@ -22,9 +22,15 @@ from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.core.errors import ControlError, PairedError
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_condition import condition_of
+from paired_servicebus.core.model.pairing_fold import PairingView, pairing_of
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.alarms import Alarm, alarms, fleet_alarms
-from paired_servicebus.core.operator.fleet_sentences import WATCH_NOTICE, fleet_health, fleet_lines, fleet_word
+from paired_servicebus.core.operator.fleet_sentences import (
+    WATCH_NOTICE,
+    fleet_health,
+    fleet_lines,
+    fleet_word,
+)
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.durable_file import replace_file
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -169,7 +175,7 @@ def print_fleet(snapshot: Snapshot, now: float) -> int:
     if snapshot.fleet is None:
         return report_error(off_sentence(snapshot))
     found = _alarms(snapshot, now)
-    print_lines(fleet_lines(snapshot.fleet, now, found))
+    print_lines(fleet_lines(pairing_of(snapshot), now, found))
     return int(fleet_health(snapshot.fleet, found))
 
 
@@ -182,7 +188,7 @@ def print_fleet_object(snapshot: Snapshot, now: float) -> int:
     if snapshot.fleet is None:
         return report_error(off_sentence(snapshot))
     found = _alarms(snapshot, now)
-    print_object(fleet_object(snapshot.fleet, now, found))
+    print_object(fleet_object(pairing_of(snapshot), now, found))
     return int(fleet_health(snapshot.fleet, found))
 
 
@@ -194,10 +200,14 @@ def off_sentence(snapshot: Snapshot) -> str:
     )
 
 
-def fleet_object(view: FleetView, now: float, found: Sequence[Alarm]) -> str:
-    """Return one JSON object: `status` and `exit`, the time, the fleet's alarms, and the view."""
+def fleet_object(pairing: PairingView, now: float, found: Sequence[Alarm]) -> str:
+    """Return one JSON object: `status` and `exit`, the time, the fleet's alarms, and the fleet.
+
+    Its entities are those of all engines, this one included; `old_since` is set while what others reported is old.
+    """
+    view = pairing.fleet or FleetView(me="")
     status = {"status": fleet_word(view, found), "exit": int(fleet_health(view, found))}
-    report = {**status, "at": now, "alarms": found, "fleet": view}
+    report = {**status, "at": now, "old_since": pairing.old_since, "alarms": found, "fleet": view}
     return msgspec.json.encode(report).decode()
 
 
@@ -220,7 +230,7 @@ async def draw_snapshots(client: ControlClient, draw: Callable[[Sequence[str]], 
             return report_error(off_sentence(news))
         now = time.time()
         found = _alarms(news, now)
-        draw(fleet_lines(news.fleet, now, found))
+        draw(fleet_lines(pairing_of(news), now, found))
         drawn, status = time.monotonic(), int(fleet_health(news.fleet, found))
     report_error("the engine ended: start it again with paired up")
     return UNREACHABLE if status == 0 else status

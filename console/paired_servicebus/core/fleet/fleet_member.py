@@ -691,6 +691,14 @@ class FleetMember:
     def _expected(self) -> int | None:
         return len(self._expect) if isinstance(self._expect, tuple) else self._expect
 
+    @property
+    def _read_every(self) -> float:
+        """Return the seconds between two readings of the reports; a watch that begins has a moment for its first."""
+        began = self._watched_at
+        was_read = began is not None and self._read_at is not None and self._read_at >= began
+        is_watching = began is not None and (was_read or self._at - began > 2 * pace.READ_REPORTS)
+        return pace.READ_REPORTS if is_watching else pace.READ_UNWATCHED
+
     def _seen(self) -> RosterView:
         """Return the engines as of the latest reading."""
         if self._shown is None:
@@ -707,19 +715,22 @@ class FleetMember:
     def view(self) -> FleetView:
         """Return the fleet as this engine knows it."""
         seen = self._seen()
-        entities = seen.entities()
-        answers = seen.answers | {(bound_text(self._me).casefold(), bound_text(self._boot)): self.orders.rows}
+        me, boot = bound_text(self._me), bound_text(self._boot)
+        key = (me.casefold(), boot)
         return FleetView(
-            me=bound_text(self._me),
-            my_boot=bound_text(self._boot),
+            me=me,
+            my_boot=boot,
             engines=seen.engines,
-            entities=entities,
-            orders=order_views(self.orders.shown, self._verbs, seen.engines, answers, self._expect),
+            entities=seen.entities(but=key),
+            orders=order_views(
+                self.orders.shown, self._verbs, seen.engines, seen.answers | {key: self.orders.rows}, self._expect
+            ),
             read_at=self._read_at,
             trouble=self._troubles.text,
             trouble_since=self._troubles.since,
             watched=self._pace is not None,
             look_seconds=self.look_seconds,
+            read_every=self._read_every,
             expected=self._expected,
             expected_names=self._expect if isinstance(self._expect, tuple) else (),
             unread=self._readers[Board.ORDERS].behind,

@@ -145,19 +145,50 @@ def engines_away(known: Iterable[str], here: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEntity:
-    """One entity over the engines that know it.
+    """One entity over the engines that have it: a sum that pairing_fold.py makes.
 
-    `states` counts reporting engines by their state of it; `silent` counts engines without a current word.
+    `states` counts reporting engines by their state of it; `silent` counts the others.
     """
 
     path: str
     states: tuple[tuple[State, int], ...]
     silent: int = 0
+    unreported: int = 0
+    """Engines of which only the state is known, or was: whether their calls fail is unknown."""
     engines: tuple[tuple[str, State, float], ...] = ()
-    """Engine, state, since: the engines where it is not healthy, the longest first."""
+    """Engine, state, since: the engines where it is not healthy, the longest first; this one has an empty name."""
+    first_failure_at: float | None = None
+    """The earliest failure of the present episode."""
+    causes: tuple[tuple[str, int], ...] = ()
+    """What failed first, by kind, and at how many engines."""
     sends_per_second: float | None = None
     """Sum over the latest reports; None: nobody reported."""
     refused_per_second: float | None = None
+    refused_in_outage: int = 0
+    """Messages of calls refused since it left a well state."""
+    refused_at: float | None = None
+    """Time of the latest refused call; None: there was none."""
+    refused_since: float | None = None
+    failing: tuple[str, ...] = ()
+    """Engines whose calls fail now, while the primary fails or none is accepted; at most 20."""
+    failing_count: int = 0
+    """The number of all such engines."""
+    throttled: int = 0
+    """Calls that wait for a busy namespace, and since when the first does."""
+    throttled_since: float | None = None
+    waiting: tuple[str, ...] = ()
+    """Engines with such calls."""
+    routes: tuple[tuple[str, int], ...] = ()
+    """How many engines send to the primary, to the backlog, nowhere, or nothing."""
+    next_ping_at: float | None = None
+    fails_over_at: float | None = None
+    last_ping_at: float | None = None
+    """The newest ping of any engine."""
+    last_ping_good: bool | None = None
+    held_back: int | None = None
+    """Messages that syphons hold back for it; None: no syphon has met one."""
+    slow: int = 0
+    """Engines at which it is slow."""
 
     @property
     def disagrees(self) -> bool:
@@ -218,6 +249,7 @@ class FleetView:
     """The name of this engine in the fleet."""
     engines: tuple[FleetEngine, ...] = ()
     entities: tuple[FleetEntity, ...] = ()
+    """Over the other engines; `pairing_fold.fold` adds this one."""
     orders: tuple[FleetOrder, ...] = ()
     read_at: float | None = None
     """Time of the latest successful reading of the reports; None: not read yet."""
@@ -242,6 +274,8 @@ class FleetView:
     """When its end was first not reached."""
     clock_offset: float | None = None
     """Seconds that this engine's clock is ahead of the namespace's; None: unknown."""
+    read_every: float = 3600.0
+    """Seconds between two readings of the reports."""
     is_flooded: bool = False
     """Whether more engines are claimed on the reports board than can be."""
     skipped: int = 0
@@ -250,3 +284,7 @@ class FleetView:
     """The boot of this engine, which tells it from a namesake."""
     remarks: tuple[str, ...] = ()
     """Remarks for the operator: namesakes, clocks that are off, files of signers that differ."""
+
+    def is_me(self, engine: FleetEngine) -> bool:
+        """Return whether it is the engine that has this view."""
+        return engine.engine.casefold() == self.me.casefold() and (not self.my_boot or engine.boot == self.my_boot)

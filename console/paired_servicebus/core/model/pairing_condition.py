@@ -1,17 +1,20 @@
 """What is known of a pairing at one moment: the frozen value that every alarm is a function of.
 
-It is the fold over one engine. One library without an engine fills it too, with less. None means unknown; a state that
-is unknown says since when, and every reading has its time.
+It has this engine's entities, and the fold over all engines of the pairing. One library without an engine fills it too,
+with less. None means unknown; a state that is unknown says since when, and every reading has its time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView
+from paired_servicebus.core.model.pairing_fold import PairingView, fold
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
     PRIMARY,
@@ -30,7 +33,7 @@ from paired_servicebus.core.model.snapshot import (
 NOT_LISTED: Final = UnusedView()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PairingCondition:
     """The condition of one pairing. `at`: the reader's time; `read_at`: when the engine made the figures."""
 
@@ -39,7 +42,7 @@ class PairingCondition:
     primary: str
     secondary: str
     entities: tuple[EntityView, ...] = ()
-    """Each with its state and since when, its route, its refused and its waiting calls."""
+    """This engine's: each with its state and since when, its route, its refused and its waiting calls."""
     queues: tuple[QueueView, ...] = ()
     syphon: SyphonView
     unused: UnusedView = NOT_LISTED
@@ -53,6 +56,16 @@ class PairingCondition:
     """None: this engine has none."""
     fleet: FleetView | None = None
     """None: other hosts are unknown."""
+
+    @cached_property
+    def pairing(self) -> PairingView:
+        """The fold over all engines."""
+        return fold(self.entities, self.fleet, self.read_at, self.syphon.destinations)
+
+    @property
+    def everywhere(self) -> Sequence[EntityView]:
+        """The entities over all engines."""
+        return self.entities if self.fleet is None else self.pairing.entities
 
     @property
     def open_queues(self) -> tuple[QueueView, ...]:

@@ -24,6 +24,7 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_condition import PairingCondition, condition_of
 from paired_servicebus.core.model.pairing_events import Event, StateChanged, Warned
+from paired_servicebus.core.model.pairing_fold import LOST_IN, PairingEntity
 from paired_servicebus.core.model.snapshot import (
     PRIMARY,
     EntityView,
@@ -33,6 +34,7 @@ from paired_servicebus.core.model.snapshot import (
     TroubleKind,
 )
 from paired_servicebus.core.operator import fleet_sentences
+from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import format_indices, join_names, plural, rate, size
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.core.text.untrusted_text import one_line
@@ -121,16 +123,21 @@ def degrading(found: Iterable[Alarm]) -> tuple[Alarm, ...]:
 
 
 def advice(found: Sequence[Alarm]) -> str:
-    """Return what to do first: of the worst alarms that of one that asks for an act; empty: there is no alarm."""
+    """Return what to do first: of the worst alarms that of one that asks for an act; empty: there is no alarm.
+
+    "Nothing now" is no advice while a part of the pairing is unknown: then it is what makes that part known.
+    """
     worst = [alarm.todo for alarm in found if alarm.severity is found[0].severity]
     active = next((todo for todo in worst if not todo.startswith("nothing")), "")
-    return active or next(iter(worst if degrading(found) else ()), "")
+    unknown = next((alarm.todo for alarm in found if alarm.name in UNKNOWN_PARTS), "")
+    return active or (next(iter(worst if degrading(found) else ()), "") and (unknown or worst[0]))
+
+
+UNKNOWN_PARTS: Final = ("fleet_unread", "fleet_engines_missing", "fleet_silent")
+"""The alarms by which the state of other engines is unknown."""
 
 
 # -- sends -----------------------------------------------------------------------------------------------------------
-
-LOST_IN: Final = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
-"""States in which a refused call is no error of a single message."""
 
 
 def fleet_alarms(found: Iterable[Alarm]) -> tuple[Alarm, ...]:
@@ -139,11 +146,13 @@ def fleet_alarms(found: Iterable[Alarm]) -> tuple[Alarm, ...]:
 
 
 def refused_entities(it: PairingCondition) -> list[EntityView]:
-    """Return the entities whose calls fail at their callers while the primary fails, or while none is accepted."""
-    return [one for one in it.entities if one.refused_per_second > 0 and _loses(one)]
+    """Return the entities whose calls fail at callers while the primary fails, or while none is accepted."""
+    return [one for one in it.everywhere if one.refused_per_second > 0 and _loses(one)]
 
 
 def _loses(entity: EntityView) -> bool:
+    if isinstance(entity, PairingEntity):
+        return bool(entity.total.failing)
     return entity.state in LOST_IN or entity.sends_per_second == 0
 
 
@@ -195,7 +204,7 @@ def _no_route(it: PairingCondition) -> Iterator[Case]:
 
 
 def _sends_refused(it: PairingCondition) -> Iterator[Case]:
-    lost = refused_entities(it)
+    lost = [one for one in it.entities if one.refused_per_second > 0 and _loses(one)]
     if not lost:
         return
     states, pinned = {one.state for one in lost}, [one.path for one in lost if one.state is State.PINNED]
@@ -204,13 +213,15 @@ def _sends_refused(it: PairingCondition) -> Iterator[Case]:
         todo = f"release (U), so that it can fail over: {join_names(pinned)}"
     elif State.SUSPECT in states:
         todo = "nothing yet: it fails over by itself"
+    elif all(one.throttled for one in lost):
+        todo = SEND_LESS
     elif not states & DIVERTING:
         todo = "see the reason of the refused calls on page 2: nothing fails over for it"
     yield Case("", f"sends are refused: {_refusals(lost)}", todo)
 
 
 def _calls_fail(it: PairingCondition) -> Iterator[Case]:
-    some = [one for one in it.entities if one.refused_per_second > 0 and not _loses(one)]
+    some = [one for one in it.everywhere if one.refused_per_second > 0 and not _loses(one)]
     if some:
         yield Case("", f"some calls fail beside accepted ones: {_refusals(some)}")
 
@@ -248,22 +259,32 @@ def _entity_missing(it: PairingCondition) -> Iterator[Case]:
 
 def _throttled(it: PairingCondition) -> Iterator[Case]:
     waits = [
-        f"{one.path}: {plural(one.throttled, 'call')} for up to {it.read_at - one.throttled_since:.0f} s"
-        for one in sorted(it.entities, key=lambda one: one.path)
+        f"{untrusted_text.name(one.path)}: {plural(one.throttled, 'call')} for up to "
+        f"{it.read_at - one.throttled_since:.0f} s{_at_engines(one)}"
+        for one in sorted(it.everywhere, key=lambda one: one.path)
         if one.throttled_since is not None and it.read_at - one.throttled_since >= THROTTLED_SECONDS
     ]
     if waits:
         yield Case("", f"calls wait because the namespace is busy ({'; '.join(waits)})")
 
 
+def _at_engines(one: EntityView) -> str:
+    waiting = one.total.waiting if isinstance(one, PairingEntity) else ()
+    return f" at {plural(len(waiting), 'engine')}" if len(waiting) > 1 else ""
+
+
 def _slow(it: PairingCondition) -> Iterator[Case]:
-    for one in it.entities:
-        if one.is_slow and one.p99 is not None:
-            yield Case(one.path, f"{one.path} is slow: 99 of 100 calls take up to {one.p99:.1f} s")
+    for one in it.everywhere:
+        if one.is_slow:
+            path = untrusted_text.name(one.path)
+            slow = one.total.slow if isinstance(one, PairingEntity) else 0
+            where = f" at {plural(slow, 'engine')}" if slow > 1 else ""
+            took = f": 99 of 100 calls take up to {one.p99:.1f} s here" if one.p99 is not None else ""
+            yield Case(path, f"{path} is slow{where}{took}")
 
 
 def _unknown(it: PairingCondition) -> Iterator[Case]:
-    unknown = [one for one in it.entities if one.state is State.UNKNOWN]
+    unknown = [one for one in it.everywhere if one.state is State.UNKNOWN]
     if unknown:
         age_ = age(it.at - min(one.since for one in unknown))
         yield Case("", f"unknown for {age_}, as this engine sends nothing: {join_names(one.path for one in unknown)}")
@@ -276,6 +297,8 @@ THROTTLED_SECONDS: Final = 1.0
 # -- the engine ------------------------------------------------------------------------------------------------------
 
 FLEET_PAGE: Final = 7
+MAX_NAMES: Final = 3
+"""Engines named in what to do."""
 STALE_SECONDS: Final = 5.0
 """Seconds after which a snapshot is old; an engine makes one a second."""
 
@@ -324,6 +347,8 @@ def _backlog_refuses(it: PairingCondition) -> Iterator[Case]:
         which = f"all {len(it.queues)} backlog queues refuse" if len(it.queues) > 1 else "the backlog queue refuses"
         against = it.readiness.of(FindingVerdict.NO) if it.readiness is not None else ()
         todo = next((finding.todo for finding in against if finding.todo), "")
+        if not todo and it.fleet is not None and it.fleet.trouble:
+            todo = f"check {it.secondary} from here (paired check)"
         yield Case("", f"{which} sends{f': {reason}' if reason else ''}", todo)
 
 
@@ -434,6 +459,47 @@ def _no_syphon(it: PairingCondition) -> Iterator[Case]:
         yield Case("", "messages are parked and no engine of the fleet runs a syphon")
 
 
+def _silent(it: PairingCondition) -> Iterator[Case]:
+    if it.fleet is not None and (part := fleet_sentences.silent_part(it.fleet, it.read_at)):
+        quiet = [one.engine for one in fleet_sentences.silent_engines(it.fleet)] or it.fleet.missing
+        named = untrusted_text.names(quiet) if len(quiet) <= MAX_NAMES else "these engines"
+        yield Case("", part[0], f"see whether {named} {'runs' if len(quiet) == 1 else 'run'}")
+
+
+def _calls_fail_somewhere(it: PairingCondition) -> Iterator[Case]:
+    engines = fleet_sentences.failing_engines(it.pairing) if it.fleet is not None else []
+    if not engines:
+        return
+    lost = [one for one in it.pairing.entities if one.total.failing]
+    todo = ""
+    if all(one.throttled for one in lost):
+        todo = SEND_LESS
+    elif any(one.state is State.SUSPECT for one in lost):
+        todo = "nothing yet: it fails over by itself"
+    elif any(one.state in DIVERTING for one in lost):
+        where = f"from {untrusted_text.names(engines)} and " if len(engines) <= MAX_NAMES else ""
+        todo = f"check {it.secondary} {where}from here (paired check)"
+    yield Case("", fleet_sentences.callers_part(it.pairing, it.at)[0], todo)
+
+
+def _unwell_somewhere(*states: State) -> Callable[[PairingCondition], Iterator[Case]]:
+    """Return the cases of entities whose worst state over all engines is one of these."""
+
+    def cases(it: PairingCondition) -> Iterator[Case]:
+        fleet = it.pairing.fleet if it.fleet is not None else None
+        if fleet is None:
+            return
+        for one in fleet_sentences.unwell_entities(fleet.entities):
+            state = fleet_sentences.worst_state(one)
+            if state in states:
+                who, path = fleet_sentences.dissenters(one, fleet), untrusted_text.name(one.path)
+                text = fleet_sentences.entity_part(one)[0] + (f"; {who[0]}" if who else "")
+                todo = f"release (U) when the work is done: {path}" if state in (State.FORCED, State.PINNED) else ""
+                yield Case(path, f"{path}: {text}", todo)
+
+    return cases
+
+
 FleetCases = Callable[[FleetView, float], Iterable[tuple[str, str]]]
 """Yields a subject and a sentence each."""
 
@@ -442,8 +508,9 @@ def _of_fleet(sentences: FleetCases) -> Callable[[PairingCondition], Iterator[Ca
     """Return the cases of a rule over the fleet."""
 
     def cases(it: PairingCondition) -> Iterator[Case]:
-        if it.fleet is not None:
-            for subject, sentence in sentences(it.fleet, it.read_at):
+        fleet = it.pairing.fleet if it.fleet is not None else None
+        if fleet is not None:
+            for subject, sentence in sentences(fleet, it.read_at):
                 yield Case(subject, sentence)
 
     return cases
@@ -457,6 +524,7 @@ def _first_of(part: Callable[[FleetView, float], Sequence[str]]) -> FleetCases:
 # -- the table -------------------------------------------------------------------------------------------------------
 
 CRITICAL, WARNING, NOTICE = Severity
+SEND_LESS: Final = "send less, or raise the tier; page 8 and page 7 name who sends"
 PRIMARY_CHECK: Final = "check [primary] in pairing.toml, and the network"
 MOVED_LATER: Final = "nothing now: it returns by itself, and the syphon moves the parked messages"
 DISK: Final = "free the journal's disk, or name another folder: sends go on, and both go on without an order"
@@ -466,6 +534,8 @@ ROWS: Final = (
     Row("nothing_accepted", CRITICAL, 1, "", _nothing_accepted),
     Row("no_route", CRITICAL, 1, "", _no_route),
     Row("sends_refused", CRITICAL, 1, "nothing yet: the reasons are on page 2", _sends_refused),
+    Row("fleet_sends_refused", CRITICAL, 7, "see page 7 for the engines whose callers fail",
+        _calls_fail_somewhere),
     Row("client_closed", CRITICAL, 1, "make a new pairing: this one sends nothing more",
         _observed(TroubleKind.CLIENT_CLOSED, "{reason}")),
     Row("credential_refused", CRITICAL, 1, REPLACE,
@@ -494,17 +564,13 @@ ROWS: Final = (
     Row("backlog_growing", CRITICAL, 3, "", _growing),
     Row("no_receipts", CRITICAL, 3, DISK, _no_receipts),
     Row("figures_old", CRITICAL, 1, "see whether the engine's process runs, and its log", _figures_old),
-    Row("fleet_sends_refused", CRITICAL, 7, "see page 7 for the engines whose callers fail",
-        _of_fleet(fleet_sentences.failing_cases)),
     Row("failed_over", CRITICAL, 2, MOVED_LATER, _in_state(State.FAILED_OVER), has_event=True),
-    Row("fleet_failed_over", CRITICAL, 7, "nothing now: see page 7 for the engines",
-        _of_fleet(fleet_sentences.failed_over_cases)),
+    Row("fleet_failed_over", CRITICAL, 7, MOVED_LATER, _unwell_somewhere(State.FAILED_OVER)),
 
     Row("syphon_paused", WARNING, 3, "resume the syphon (S), or messages stay parked", _syphon_in(SyphonStatus.PAUSED)),
     Row("forced", WARNING, 2, "", _in_state(State.FORCED), has_event=True),
     Row("pinned", WARNING, 2, "", _in_state(State.PINNED), has_event=True),
-    Row("throttled", WARNING, 1, "throttling fails nothing over: send less, raise the tier, or partition the entity",
-        _throttled),
+    Row("throttled", WARNING, 1, SEND_LESS, _throttled),
     Row("calls_fail", WARNING, 1, "see the reason: single messages are refused", _calls_fail),
     Row("suspect", WARNING, 2, "nothing yet: it fails over by itself", _in_state(State.SUSPECT), has_event=True),
     Row("backlog_unsafe", WARNING, 3, "change that setting of the queue", _queue_unsafe),
@@ -536,8 +602,9 @@ ROWS: Final = (
         _of_fleet(fleet_sentences.flooded_cases)),
     Row("fleet_engines_missing", WARNING, 7, "see which are missing on page 7, and start them",
         _of_fleet(fleet_sentences.missing_cases)),
-    Row("fleet_not_well", WARNING, 7, "see page 7 for the engines", _of_fleet(fleet_sentences.not_well_cases)),
-    Row("fleet_silent", WARNING, 7, "see whether these engines run", _of_fleet(_first_of(fleet_sentences.silent_part))),
+    Row("fleet_not_well", WARNING, 7, "see page 7 for the engines",
+        _unwell_somewhere(State.SUSPECT, State.FORCED, State.PINNED)),
+    Row("fleet_silent", WARNING, 7, "see whether these engines run", _silent),
     Row("fleet_differs", WARNING, 7, "see page 7, and order it again where it should hold",
         _of_fleet(fleet_sentences.differing_cases)),
     Row("order_ending", WARNING, 7, "order it again to extend it", _of_fleet(fleet_sentences.ending_cases),

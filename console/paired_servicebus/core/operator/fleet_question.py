@@ -40,6 +40,7 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
+from paired_servicebus.core.model.pairing_fold import pairing_of
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import consequences, fleet_sentences
 from paired_servicebus.core.operator.action_row import Action
@@ -72,7 +73,7 @@ class FleetRequest:
 
 def known_fleet(snapshot: Snapshot) -> FleetView:
     """Return the fleet. Raises ConfigurationError: it is off or unknown, so that nothing may be ordered."""
-    view = snapshot.fleet
+    view = pairing_of(snapshot).fleet
     if view is None:
         raise ConfigurationError(f"the fleet is off in the engine {snapshot.engine}: add [fleet] to its pairing.toml")
     if view.trouble or view.read_at is None:

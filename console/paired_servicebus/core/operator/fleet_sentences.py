@@ -20,17 +20,17 @@ from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
     FleetEngine,
     FleetEntity,
-    FleetFigures,
     FleetOrder,
     FleetStatus,
     FleetView,
     with_other_signers,
 )
+from paired_servicebus.core.model.pairing_fold import PairingView, old_since, pairing_of
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, entities_of
 from paired_servicebus.core.text import untrusted_text
-from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate
+from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, until
 from paired_servicebus.core.text.untrusted_text import minute, name, names, natural, reason
 
@@ -187,8 +187,6 @@ def order_part(order: FleetOrder, now: float, view: FleetView | None = None) -> 
     return (*(f"{head}: {text}" for text in answers_part(order, now, view)), head)
 
 
-OLD_AFTER: Final = 4000.0
-"""Seconds after which an unwatched reading is old: presences come hourly."""
 STATES: Final = (*(state.value for state in WORST_FIRST), FleetStatus.SILENT.value)
 """The order of counts in a sentence: worst first, silent engines last."""
 WATCH_NOTICE: Final = "watching: every engine of the fleet now looks and reports fast, which costs operations"
@@ -277,7 +275,7 @@ def engines_left_out(snapshot: Snapshot, aim: Command, reached: int) -> str:
     if fleet is None:
         return ""
     wanted = {path.casefold() for path in aim.targets}
-    found = [one for one in fleet.entities if one.path.casefold() in wanted]
+    found = [one for one in pairing_of(snapshot).totals if one.path.casefold() in wanted]
     most = max((sum(count for _, count in one.states) + one.silent for one in found), default=0) - 1 - reached
     if most <= 0:
         return ""
@@ -287,39 +285,74 @@ def engines_left_out(snapshot: Snapshot, aim: Command, reached: int) -> str:
     return f"{plural(most, 'other engine')} of the fleet with the same{sends}; they go on as they are"
 
 
-def callers_part(view: FleetView) -> Part:
-    """Return the part on calls that fail at callers of any engine; engines without a report are counted as unknown."""
-    engines = present(view)
-    known, failing = _with_figures(view), _failing(view)
-    of_all = f"{len(known)} of {plural(len(engines), 'engine')}" if len(known) < len(engines) else "all engines"
-    if failing:
-        per_second = rate(sum(figures.refused_per_second for _, figures in failing))
-        where = ", ".join(name(one.engine) for one, _ in failing[:3])
-        more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
-        return (f"callers: {per_second}/s fail at {where}{more}", f"callers: {per_second}/s fail")
-    if not known:
-        return ("callers elsewhere: unknown",)
-    share = f" {len(known)}/{len(engines)}" if len(known) < len(engines) else ""
-    return (f"callers ok at {of_all}: 0 refused now", f"callers ok at {of_all}", f"callers ok{share}")
+def callers_part(pairing: PairingView, now: float) -> Part:
+    """Return the part on calls that fail at callers of any engine, since when; of whom that is unknown it says so."""
+    entities = pairing.entities
+    per_second = sum(one.refused_per_second for one in entities)
+    unknown = unknown_callers(pairing, now)
+    if per_second > 0:
+        since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
+        began = f" since {clock(since)}" if since is not None else ""
+        text = f"callers: {rate(per_second)}/s fail"
+        where = f" at {failing_where(pairing)}" if failing_engines(pairing) else ""
+        errors = sum(one.refused_in_outage for one in entities)
+        total = f", {plural(errors, 'error')}" if errors else ""
+        return (f"{text}{where}{began}{total}{unknown}", f"{text}{where}{unknown}", f"{text}{where}", text)
+    if unknown and (pairing.old_since is not None or not _known_senders(pairing)):
+        where = unknown.removeprefix("; unknown")
+        here = "; 0 refused here" if _known_senders(pairing) else ""
+        return (f"callers unknown{where}{here}", f"callers unknown{where}",
+                f"callers unknown{where.partition(' since')[0]}")  # fmt: skip
+    return tuple(dict.fromkeys(f"callers ok{text}" for text in _callers_ok(pairing, now, unknown)))
 
 
-def loss_part(view: FleetView) -> Part:
-    """Return "18 of 20 engines, 216/s": those at which calls fail at callers; empty if no more than one reports it."""
-    failing = _failing(view)
-    if len(failing) < 2:
-        return ()
-    text = f"{len(failing):,} of {plural(len(present(view)), 'engine')}"
-    return (f"{text}, {rate(sum(figures.refused_per_second for _, figures in failing))}/s", text)
+def failing_engines(pairing: PairingView) -> list[str]:
+    """Return engines whose callers' sends fail, by name, at most 20 of each entity."""
+    return sorted({engine for one in pairing.totals for engine in one.failing}, key=natural)
 
 
-def _with_figures(view: FleetView) -> list[tuple[FleetEngine, FleetFigures]]:
-    """Return the reporting engines that have figures, the worst first."""
-    reporting = (one for one in present(view) if one.status is FleetStatus.REPORTING)
-    return [(one, one.figures) for one in reporting if one.figures is not None]
+def failing_where(pairing: PairingView, most: int = 3) -> str:
+    """Return where callers' sends fail: "pay-1, web-2", or "17 engines" if there are more than `most`."""
+    engines = failing_engines(pairing)
+    number = max(len(engines), *(one.failing_count for one in pairing.totals), 0)
+    return names(engines) if number <= most else f"{number:,} engines"
 
 
-def _failing(view: FleetView) -> list[tuple[FleetEngine, FleetFigures]]:
-    return [(one, figures) for one, figures in _with_figures(view) if figures.refused_per_second > 0]
+def _known_senders(pairing: PairingView) -> int:
+    """Return the number of engines that send, and whose callers are known."""
+    unknown = {(one.engine, one.boot) for one in pairing.unreported}
+    fleet = pairing.fleet
+    others = [one for one in pairing.engines if fleet is not None and not fleet.is_me(one)]
+    known = (one for one in others if (one.engine, one.boot) not in unknown)
+    sends = sum(any(number for state, number in one.states if state is not State.UNKNOWN) for one in known)
+    return sends + any(one.here is not None and one.here.state is not State.UNKNOWN for one in pairing.entities)
+
+
+def unknown_callers(pairing: PairingView, now: float) -> str:
+    """Return at how many engines callers are unknown, and since when that is so; empty: at none."""
+    quiet, never = pairing.unreported, pairing.unheard
+    if pairing.fleet is not None and pairing.fleet.read_at is None:
+        return "; unknown at other engines"
+    if not quiet:
+        return f"; unknown at {never} never heard" if never else ""
+    at = pairing.old_since if pairing.old_since is not None else min(one.heard_at for one in quiet)
+    more = f" and {never} never heard" if never else ""
+    return f"; unknown at {plural(len(quiet), 'engine')} since {time_or_day(at, now)}{more}"
+
+
+def _callers_ok(pairing: PairingView, now: float, unknown: str) -> Part:
+    number = _known_senders(pairing)
+    total = number + len(pairing.unreported) + pairing.unheard
+    of = f"{number} of {plural(total, 'engine')}" if not pairing.unheard else plural(number, "engine")
+    of_all = f" at {of}" if unknown else " at all engines"
+    short = f" {number}/{total}" if unknown else of_all
+    errors = sum(one.refused_in_outage for one in pairing.entities)
+    latest = max((one.refused_at for one in pairing.entities if one.refused_at is not None), default=None)
+    if not errors or latest is None:
+        return (f"{of_all}: 0 refused now{unknown}", f"{of_all}{unknown}", f"{of_all}: 0 refused now", of_all, short)
+    since, many = f"{of_all} since {time_or_day(latest, now)}", plural(errors, "error")
+    return (f"{since} ({many} in this outage){unknown}", f"{since} ({many} in this outage)", f"{since} ({many})",
+            f"{short} since {time_or_day(latest, now)} ({many})", f"{short} ({many})", short)  # fmt: skip
 
 
 def silent_part(view: FleetView, now: float) -> Part:
@@ -378,9 +411,9 @@ def is_unwell(entity: FleetEntity) -> bool:
     return worst_state(entity) not in WELL
 
 
-def unwell_entities(view: FleetView) -> tuple[FleetEntity, ...]:
+def unwell_entities(entities: Iterable[FleetEntity]) -> tuple[FleetEntity, ...]:
     """Return the entities that are not well somewhere, the worst and most widespread first."""
-    found = [one for one in view.entities if is_unwell(one)]
+    found = [one for one in entities if is_unwell(one)]
     return tuple(sorted(found, key=lambda one: (_place(worst_state(one).value), -_unwell(one), one.path)))
 
 
@@ -407,9 +440,9 @@ def dissenters(entity: FleetEntity, view: FleetView) -> Part:
     return tuple(dict.fromkeys(f"{state} at {names(side, most)}" for most in counts_of_names if most <= len(side)))
 
 
-def unwell_part(view: FleetView) -> Part:
+def unwell_part(entities: Iterable[FleetEntity]) -> Part:
     """Return the entities that are not well somewhere, each with its engines, then fewer."""
-    found = unwell_entities(view)
+    found = unwell_entities(entities)
     each = [f"{name(one.path)} {entity_part(one)[0]}" for one in found]
     briefly = [f"{name(one.path)} {states_text(_bad(one))}" for one in found]
     bare = [name(one.path) for one in found]
@@ -463,8 +496,8 @@ def trouble_part(view: FleetView, now: float) -> Part:
         return (f"{text} ({reason(view.trouble)})", text)
     if view.read_at is None:
         return ("the board is not read yet: other engines are unknown", "the board is not read yet")
-    if now - view.read_at > OLD_AFTER:
-        return (f"figures are of {minute(view.read_at, now)}: the board was not read since",)
+    if old_since(view, now) is not None:
+        return (f"figures are of {time_or_day(view.read_at, now)}: the board was not read since",)
     return ()
 
 
@@ -504,30 +537,6 @@ def missing_cases(view: FleetView, _now: float) -> Cases:
     total = len(present(view))
     if view.expected is not None and total < view.expected:
         yield "", f"{total:,} of {view.expected:,} expected engines were heard"
-
-
-def failed_over_cases(view: FleetView, _now: float) -> Cases:
-    """Yield each entity that is failed over at an engine."""
-    yield from _unwell_cases(view, failed_over=True)
-
-
-def not_well_cases(view: FleetView, _now: float) -> Cases:
-    """Yield each entity that is otherwise not well at an engine."""
-    yield from _unwell_cases(view, failed_over=False)
-
-
-def _unwell_cases(view: FleetView, *, failed_over: bool) -> Cases:
-    for entity in unwell_entities(view):
-        if (worst_state(entity) is State.FAILED_OVER) is failed_over:
-            who = dissenters(entity, view)
-            text = f"{name(entity.path)}: {entity_part(entity)[0]}" + (f"; {who[0]}" if who else "")
-            yield name(entity.path), text
-
-
-def failing_cases(view: FleetView, _now: float) -> Cases:
-    """Yield where calls fail at callers."""
-    if _failing(view):
-        yield "", callers_part(view)[0]
 
 
 def differing_cases(view: FleetView, _now: float) -> Cases:
@@ -574,15 +583,18 @@ SILENT_GLYPH: Final = "✗"
 HEADS: Final = ("engine", "host", "state", "heard", "syphon", "takes", "send/s", "not healthy")
 
 
-def fleet_lines(view: FleetView, now: float, alarms: Sequence[object], *, lists_alarms: bool = True) -> list[str]:
+def fleet_lines(pairing: PairingView, now: float, alarms: Sequence[object], *, lists_alarms: bool = True) -> list[str]:
     """Return the fleet as lines, times in UTC. alarms: those about the fleet."""
+    view = pairing.fleet
+    if view is None:
+        return ["fleet: off, other hosts unknown ([fleet] switches it on)"]
     read = f", read {clock(view.read_at)}" if view.read_at is not None else ""
     lines = [f"fleet: {fleet_word(view, alarms)}, {engines_part(view)[0]}{read}"]
     lines += [f"  ! {alarm}" for alarm in alarms if lists_alarms]
     lines += [f"  ? {part[0]}" for part in odd_parts(view) if "skipped" in part[0]]
     lines += [f"  {text}" for text in gateways_part(view)[:1]]
     lines += ["", *_engine_rows(view, now)] if view.engines else []
-    lines += ["", *_entity_rows(view)] if view.entities else []
+    lines += ["", *_entity_rows(pairing, view)] if pairing.entities else []
     orders = [f"  {order_part(one, now, view)[0]}" for one in newest_orders(view)]
     return [*lines, "", "orders", *(orders or ["  none on the board"])]
 
@@ -630,10 +642,10 @@ def not_well(engine: FleetEngine, most: int = MAX_PATHS) -> str:
     return f"{before}{shown}" + (f" and {more:,} more" if shown and more else f"{more:,}" if more else "")
 
 
-def _entity_rows(view: FleetView) -> list[str]:
-    bad = unwell_entities(view)
-    well = [one for one in view.entities if one not in bad]
-    rows = [("entity", "over all engines", "send/s", "refused/s", "who differs")]
+def _entity_rows(pairing: PairingView, view: FleetView) -> list[str]:
+    bad = unwell_entities(pairing.totals)
+    well = [one for one in pairing.totals if one not in bad]
+    rows = [("entity", "over all engines", "since", "why", "send/s", "refused/s", "who differs")]
     return _table([*rows, *(_entity_cells(one, view) for one in (*bad, *well))])
 
 
@@ -641,7 +653,9 @@ def _entity_cells(entity: FleetEntity, view: FleetView) -> tuple[str, ...]:
     who = dissenters(entity, view)
     figures = (entity.sends_per_second, entity.refused_per_second)
     sends, refused = (NOT_KNOWN if one is None else rate(one) for one in figures)
-    return (untrusted_text.name(entity.path), entity_part(entity)[0], sends, refused, who[0] if who else "")
+    since = NOT_KNOWN if entity.first_failure_at is None else clock(entity.first_failure_at)
+    why = untrusted_text.name(entity.causes[0][0]) if entity.causes else NOT_KNOWN
+    return (untrusted_text.name(entity.path), entity_part(entity)[0], since, why, sends, refused, who[0] if who else "")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

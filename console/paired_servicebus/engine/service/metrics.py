@@ -23,6 +23,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.pairing_condition import condition_of
+from paired_servicebus.core.model.pairing_fold import PairingView, pairing_of
 from paired_servicebus.core.model.snapshot import MOVING_STATUSES, EntityView, FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.alarms import ROWS, alarms
 from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
@@ -59,7 +60,7 @@ def families(of: Snapshot, now: float | None = None) -> Iterator[Metric]:
     if of.gateway is not None:
         yield from _gateway(of, of.gateway)
     if of.fleet is not None:
-        yield from _fleet(of, of.fleet)
+        yield from _fleet(of, pairing_of(of), of.fleet)
 
 
 def _engine(of: Snapshot) -> Iterator[Metric]:
@@ -199,15 +200,21 @@ def _trouble(of: Snapshot, now: float | None) -> Iterator[Metric]:
     yield _counter(of, "paired_journal_missing_events", "Events that the disk did not take.", (), lost)
 
 
-def _fleet(of: Snapshot, view: FleetView) -> Iterator[Metric]:
-    """Yield what the boards tell; figures have the time of their reading, so that an alert can ask for its age."""
-    known, read = dict(engine_counts(view)), view.read_at is not None
+def _fleet(of: Snapshot, pairing: PairingView, view: FleetView) -> Iterator[Metric]:
+    """Yield the pairing over all engines; figures have the time of their reading, so that an alert can ask for it."""
+    known, read = dict(engine_counts(pairing.fleet or view)), view.read_at is not None
     engines = [((state,), float(known.get(state, 0))) for state in STATES] if read else []
     text = "Engines of the pairing on all hosts, by the worst state of their entities; silent: not heard."
     yield _gauge(of, "paired_fleet_engines", text, ("state",), engines)
-    entities = [((one.path, state), float(count)) for one in view.entities for state, count in entity_counts(one)]
+    entities = [((one.path, state), float(count)) for one in pairing.totals for state, count in entity_counts(one)]
     text = "Engines by their state of an entity, on all hosts."
     yield _gauge(of, "paired_fleet_entity_engines", text, ("entity", "state"), entities if read else [])
+    refused = [((one.path,), one.refused_per_second) for one in pairing.totals]
+    text = "Messages a second of calls that end in an error at their caller, at all engines."
+    yield _gauge(of, "paired_fleet_refused_messages_per_second", text, ("entity",), refused if read else [])
+    began = [((one.path,), one.first_failure_at) for one in pairing.totals]
+    text = "When the present episode of an entity began, at the engine where it began first."
+    yield _gauge(of, "paired_fleet_first_failure_timestamp_seconds", text, ("entity",), began if read else [])
     expected = float(view.expected) if view.expected is not None else None
     yield _gauge(of, "paired_fleet_engines_expected", "Engines that pairing.toml expects.", (), [((), expected)])
     text = "When the reports were last read: the fleet's figures are of then."

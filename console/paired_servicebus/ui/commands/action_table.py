@@ -25,7 +25,6 @@ from paired_servicebus.core.operator.targets import (
     Scope,
     all_there,
     entities_of,
-    entity_at,
     named,
     names_of,
     not_reached,
@@ -101,7 +100,7 @@ def _selected(view: View) -> Iterator[Found]:
 def _entities(view: View) -> Iterator[Found]:
     marked = view.marked if view.page is Page.PAIRING else ()  # the entity page ignores marks
     paths = marked or ((view.selected,) if view.selected else ())
-    found = [one for path in paths if view.snapshot and (one := entity_at(view.snapshot, path)) is not None]
+    found = [one for path in paths if (one := view.entity_at(path)) is not None]
     if not found:
         return
     name = found[0].path if len(found) == 1 else plural(len(found), "entity", "entities")

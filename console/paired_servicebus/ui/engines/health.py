@@ -17,7 +17,8 @@ from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.gateway.gateway_sentences import status_lines
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_condition import condition_of
-from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.model.pairing_fold import PairingEntity, pairing_of
+from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.alarms import Alarm, alarms, degrading, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
@@ -71,13 +72,14 @@ def word_for(engine: EngineStatus, now: float) -> str:
 
 
 def _healthy_entities(snapshot: Snapshot) -> int:
-    return sum(entity.state is State.HEALTHY for entity in snapshot.entities)
+    return sum(entity.state is State.HEALTHY for entity in pairing_of(snapshot).entities)
 
 
 def _title_word(engine: EngineStatus, snapshot: Snapshot, now: float) -> str:
     """Return the word, with the number of unknown entities beside healthy ones."""
-    word, total = word_for(engine, now), len(snapshot.entities)
-    unknown = sum(entity.state is State.UNKNOWN for entity in snapshot.entities)
+    entities = pairing_of(snapshot).entities
+    word, total = word_for(engine, now), len(entities)
+    unknown = sum(entity.state is State.UNKNOWN for entity in entities)
     return f"{word}, {unknown} of {total} entities unknown" if unknown and _healthy_entities(snapshot) else word
 
 
@@ -117,12 +119,8 @@ def _block(engine: EngineStatus, now: float) -> list[str]:
 def _fleet(engine: EngineStatus, now: float) -> list[str]:
     if engine.snapshot is None:
         return []
-    view, found = engine.snapshot.fleet, fleet_alarms(alarms_in(engine.snapshot, now))
-    lines = (
-        fleet_lines(view, now, found, lists_alarms=False)
-        if view is not None
-        else ["fleet: off, other hosts unknown ([fleet] switches it on)"]
-    )
+    found = fleet_alarms(alarms_in(engine.snapshot, now))
+    lines = fleet_lines(pairing_of(engine.snapshot), now, found, lists_alarms=False)
     return [f"  {line}".rstrip() for line in lines]
 
 
@@ -134,27 +132,39 @@ def _indented(sentence: str) -> list[str]:
 
 
 _COLUMNS: Final = (("state", 11), ("since", 8), ("route", 10), ("send/s", 7), ("accepted", 11), ("diverted", 11))
-_NUMBERS: Final = 3
+_OF_FLEET: Final = (("state", 11), ("engines", 20), ("since", 8), ("route", 22), ("send/s", 7), ("refused/s", 9))
+_NUMBERS: Final = frozenset({"send/s", "accepted", "diverted", "refused/s"})
 """Columns of numbers, on the right."""
 
 
 def _entities(snapshot: Snapshot, now: float) -> list[str]:
-    if not snapshot.entities:
+    """Return a row for each entity of the pairing, over all its engines; accepted and diverted are this engine's."""
+    found = pairing_of(snapshot)
+    if not found.entities:
         return ["  entities  none known yet"]
-    width = min(40, max(len("entity"), *(len(entity.path) for entity in snapshot.entities)))
-    heads = tuple(name for name, _ in _COLUMNS)
-    return [_row("entity", heads, width), *(_row(each.path, _cells(each, now), width) for each in snapshot.entities)]
+    columns, cells = (_COLUMNS, _cells) if found.fleet is None else (_OF_FLEET, _fleet_cells)
+    width = min(40, max(len("entity"), *(len(entity.path) for entity in found.entities)))
+    rows = [_row("entity", tuple(name for name, _ in columns), width, columns)]
+    return [*rows, *(_row(each.path, cells(each, now), width, columns) for each in found.entities)]
 
 
-def _cells(entity: EntityView, now: float) -> tuple[str, ...]:
+def _cells(entity: PairingEntity, now: float) -> tuple[str, ...]:
     sent = (rate(entity.sends_per_second), count(entity.accepted), count(entity.diverted))
     return (entity.state, time_or_day(entity.since, now), entity.route, *sent)
 
 
-def _row(first: str, cells: Sequence[str], width: int) -> str:
+def _fleet_cells(entity: PairingEntity, now: float) -> tuple[str, ...]:
+    silent = f" · {entity.total.silent:,} silent" if entity.total.silent else ""
+    at = entity.first_failure_at if entity.first_failure_at is not None else entity.since
+    where = f"{entity.in_state:,} of {entity.engines:,}{silent}"
+    sent = (rate(entity.sends_per_second), rate(entity.refused_per_second))
+    return (entity.state, where, time_or_day(at or None, now), entity.route, *sent)
+
+
+def _row(first: str, cells: Sequence[str], width: int, columns: Sequence[tuple[str, int]]) -> str:
     texts = [
-        fit(cell, size, "right" if place >= len(_COLUMNS) - _NUMBERS else "left")
-        for place, (cell, (_, size)) in enumerate(zip(cells, _COLUMNS, strict=True))
+        fit(cell, size, "right" if name in _NUMBERS else "left")
+        for cell, (name, size) in zip(cells, columns, strict=True)
     ]
     return f"  {fit(first, width)}  {'  '.join(texts)}".rstrip()
 
@@ -215,10 +225,10 @@ def _notes(found: Readiness) -> tuple[tuple[int, str], ...]:
 def as_json(engines: Sequence[EngineStatus], now: float, *, fleet: bool = False) -> str:
     """Return one object. `status` and `exit` are the worst of all engines.
 
-    With `fleet`, each engine has its fleet's `status` and `alarms`; the figures are in its snapshot's `fleet`. Each
+    With `fleet`, each engine has its fleet's `status` and `alarms`; the engines are in its snapshot's `fleet`. Each
     engine has its `status`, its `alarms` with `name`, `severity`, `subject`, `sentence`, `todo` and `page`, the sums of
-    its backlog, and its snapshot (core.model.snapshot), whose names only grow. Times are seconds since the epoch; null
-    is unknown.
+    its backlog, the entities over all engines of the pairing, and its own snapshot (core.model.snapshot), whose names
+    only grow. Times are seconds since the epoch; null is unknown.
     """
     worst = health(engines, now, fleet=fleet)
     words = [word_for(each, now) for each in engines]
@@ -236,13 +246,15 @@ def _object(engine: EngineStatus, now: float) -> dict[str, Any]:
     found = engine.snapshot
     head: dict[str, Any] = {"pairing": engine.pairing, "status": word_for(engine, now)}
     if found is None:
-        no = {"engine": None, "trouble": engine.trouble, "alarms": None, "backlog": None, "snapshot": None}
+        no = {"engine": None, "trouble": engine.trouble, "alarms": None, "backlog": None}
+        no |= {"over_all_engines": None, "snapshot": None}
         return head | no
     return head | {
         "engine": found.engine,
         "trouble": "",
         "alarms": alarms_in(found, now),
         "backlog": _sums(found),
+        "over_all_engines": _over_all_engines(found),
         "snapshot": found,
     }
 
@@ -253,6 +265,12 @@ def _fleet_object(engine: EngineStatus, now: float) -> dict[str, Any]:
         return {"fleet": None}
     found = fleet_alarms(alarms_in(snapshot, now))
     return {"fleet": {"status": fleet_word(snapshot.fleet, found), "alarms": found}}
+
+
+def _over_all_engines(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the entities of the pairing, and the time of what other engines reported once that is old."""
+    found = pairing_of(snapshot)
+    return {"old_since": found.old_since, "entities": found.totals}
 
 
 def _sums(snapshot: Snapshot) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import EngineReply
 from paired_servicebus.ui.render.spans import Line, Role, Span, cut, fit, rule
 from paired_servicebus.ui.screens.question_dialog import Fact, Field, QuestionDialog, Sheet
+from paired_servicebus.ui.state.row_order import pairing_in
 from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View
 
 LONGEST_LABEL: Final = 24
@@ -339,9 +340,9 @@ class FleetDialog(QuestionDialog[Order]):
 
     def _facts(self, view: View) -> tuple[Sequence[Fact], Callable[[int], Sequence[Line]]]:
         draft, snapshot = self.draft, view.snapshot
-        if draft is None or snapshot is None or snapshot.fleet is None:
+        if draft is None or snapshot is None or (fleet := pairing_in(snapshot).fleet) is None:
             return (), lambda _width: ()
-        wanted, fleet = self.wanted(), snapshot.fleet
+        wanted = self.wanted()
         shown = [
             Fact(label, text, Role.SUSPECT if label in ("Refuses", "Not reached") else Role.TEXT)
             for label, text in fleet_facts(snapshot, wanted, draft, now=view.now)

@@ -50,6 +50,7 @@ from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews, may_change_incidents
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.message_choices import tabs_of
+from paired_servicebus.ui.state.row_order import pairing_in
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
@@ -182,7 +183,7 @@ def command_bar(app: Console) -> PickList:
 
 
 def _entities(app: Console) -> Sequence[Choice]:
-    entities = app.view.snapshot.entities if app.view.snapshot else ()
+    entities = pairing_in(app.view.snapshot).entities if app.view.snapshot else ()
     return [
         Choice(label=one.path, about=f"{one.state}: open it", do=partial(_open, app, one.path), hidden=True)
         for one in entities

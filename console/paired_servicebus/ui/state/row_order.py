@@ -11,9 +11,8 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
+from paired_servicebus.core.model.pairing_fold import PairingEntity, PairingView, pairing_of
 from paired_servicebus.core.model.snapshot import NOWHERE, EntityView, Snapshot, UnusedQueue
-from paired_servicebus.core.operator.fleet_sentences import is_unwell, worst_state
 from paired_servicebus.ui.render.spans import LOOKS, QUIET
 
 # Answers kept for the newest argument: several parts of a screen ask the same of one view in a paint.
@@ -35,6 +34,12 @@ def for_newest(answer: Callable[[A], R]) -> Callable[[A], R]:
         return known[1]
 
     return ask
+
+
+@for_newest
+def pairing_in(snapshot: Snapshot) -> PairingView:
+    """Return the pairing over all engines: what every page says of an entity."""
+    return pairing_of(snapshot)
 
 
 WORST_FIRST: Final = "worst first"
@@ -59,16 +64,10 @@ class SortOrder:
     """Whether the order follows the news; otherwise it is frozen when the operator chooses it."""
 
 
-def _worst(entity: EntityView) -> tuple[bool, int]:
+def _worst(entity: EntityView) -> tuple[bool, int, bool]:
+    """Return its place: lost sends, the worst state, and in it those of which engines disagree."""
     lost, heavy = severity(entity)
-    return (not lost, -heavy)
-
-
-def _worst_of_all(entity: EntityView, all_engines: FleetEntity | None) -> tuple[bool, int, bool, int]:
-    """Return its place: by the worst engine's state, then those of which engines disagree."""
-    lost, heavy = severity(entity)
-    elsewhere = LOOKS[worst_state(all_engines)].weight if all_engines is not None else 0
-    return (not lost, -max(heavy, elsewhere), not (all_engines is not None and all_engines.disagrees), -heavy)
+    return (not lost, -heavy, not (isinstance(entity, PairingEntity) and entity.total.disagrees))
 
 
 SORTS: Final[dict[str, SortOrder]] = {
@@ -82,21 +81,15 @@ SORTS: Final[dict[str, SortOrder]] = {
 
 
 def list_entities(
-    entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str], fleet: FleetView | None = None
-) -> tuple[EntityView, ...]:
-    """Return the entities that match the words, sorted; those not in `order` come last.
-
-    Worst first, an entity is as bad as in the fleet's worst engine.
-    """
+    entities: Sequence[PairingEntity], words: str, sort: str, order: Sequence[str]
+) -> tuple[PairingEntity, ...]:
+    """Return the entities that match the words, sorted; those not in `order` come last."""
     if words:
         wanted = words.casefold().split()
         entities = [one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted)]
     way = SORTS[sort]
-    if fleet is None and sort == WORST_FIRST:
+    if sort == WORST_FIRST:
         return _worst_first(entities)
-    if fleet is not None and sort == WORST_FIRST:
-        by_path = {one.path.casefold(): one for one in fleet.entities}
-        return tuple(sorted(entities, key=lambda one: _worst_of_all(one, by_path.get(one.path.casefold()))))
     if way.key is not None and way.live:
         return tuple(sorted(entities, key=way.key))
     if order:
@@ -113,9 +106,9 @@ def frozen_order(entities: Sequence[EntityView], sort: str) -> tuple[str, ...]:
     return tuple(entity.path for entity in sorted(entities, key=way.key))
 
 
-def _worst_first(entities: Sequence[EntityView]) -> tuple[EntityView, ...]:
+def _worst_first(entities: Sequence[PairingEntity]) -> tuple[PairingEntity, ...]:
     """Return the entities sorted by `_worst`; groups are faster than sorting, and thousands are listed each second."""
-    groups: dict[tuple[bool, int], list[EntityView]] = {}
+    groups: dict[tuple[bool, int, bool], list[PairingEntity]] = {}
     for entity in entities:
         groups.setdefault(_worst(entity), []).append(entity)
     return tuple(entity for severe in sorted(groups) for entity in groups[severe])
@@ -126,10 +119,13 @@ def has_all(text: str, words: Sequence[str]) -> bool:
     return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
 
 
-def by_state(entities: Sequence[EntityView]) -> dict[State, list[EntityView]]:
+E = TypeVar("E", bound=EntityView)
+
+
+def by_state(entities: Sequence[E]) -> dict[State, list[E]]:
     """Return the entities by their state, the worst first; in a state those with lost sends first."""
-    lost: dict[State, list[EntityView]] = {}
-    spared: dict[State, list[EntityView]] = {}
+    lost: dict[State, list[E]] = {}
+    spared: dict[State, list[E]] = {}
     for entity in entities:
         (lost if is_lost(entity) else spared).setdefault(entity.state, []).append(entity)
     states = sorted({*lost, *spared}, key=lambda state: -LOOKS[state].weight)
@@ -137,9 +133,9 @@ def by_state(entities: Sequence[EntityView]) -> dict[State, list[EntityView]]:
 
 
 @for_newest
-def groups_of(snapshot: Snapshot) -> Mapping[State, Sequence[EntityView]]:
-    """Return all entities by their state; see `by_state`."""
-    return by_state(snapshot.entities)
+def groups_of(snapshot: Snapshot) -> Mapping[State, Sequence[PairingEntity]]:
+    """Return the entities of the pairing by their state; see `by_state`."""
+    return by_state(pairing_in(snapshot).entities)
 
 
 def unused_queues(snapshot: Snapshot) -> tuple[UnusedQueue, ...]:
@@ -163,9 +159,9 @@ FOLD: Final = ""
 class TableRows:
     """The rows from top to bottom."""
 
-    entities: tuple[EntityView, ...]
+    entities: tuple[PairingEntity, ...]
     """Those with a row of their own."""
-    quiet: tuple[EntityView, ...] = ()
+    quiet: tuple[PairingEntity, ...] = ()
     """Those that the fold stands for, shown or not; empty: there is no fold."""
     fold_at: int = 0
     """The place of the fold: so many entities are above it."""
@@ -179,21 +175,18 @@ class TableRows:
         return (*paths[: self.fold_at], FOLD, *paths[self.fold_at :]) if self.quiet else paths
 
 
-def table_rows(
-    listed: Sequence[EntityView], *, kept: Collection[str], at_most: int, is_open: bool, unwell: Collection[str]
-) -> TableRows:
+def table_rows(listed: Sequence[PairingEntity], *, kept: Collection[str], at_most: int, is_open: bool) -> TableRows:
     """Return the rows of the listed entities, which are sorted worst first.
 
     Args:
         kept: paths that have a row of their own while the others are folded.
         at_most: so many quiet ones are not folded.
         is_open: whether the operator has unfolded the quiet ones.
-        unwell: paths in lower case of those that another engine reports as not well.
     """
-    loud = tuple(one for one in listed if needs_eyes(one, unwell))
+    loud = tuple(one for one in listed if needs_eyes(one))
     if not loud or len(listed) - len(loud) <= at_most:
         return TableRows(tuple(listed))
-    quiet = tuple(one for one in listed if not needs_eyes(one, unwell))
+    quiet = tuple(one for one in listed if not needs_eyes(one))
     if is_open:
         return TableRows((*loud, *quiet), quiet, len(loud), is_open=True)
     own = tuple(one for one in quiet if one.path in kept)
@@ -201,13 +194,6 @@ def table_rows(
     return TableRows((*loud, *own), folded, len(loud) + len(own))
 
 
-def needs_eyes(entity: EntityView, unwell: Collection[str] = ()) -> bool:
-    """Return whether an entity is not quiet: by its state, by its sends, or in another engine."""
-    return is_lost(entity) or entity.state not in QUIET or entity.path.casefold() in unwell
-
-
-def unwell_in(fleet: FleetView | None) -> frozenset[str]:
-    """Return the paths, in lower case, of the entities that are not well in an engine of the fleet."""
-    return (
-        frozenset(one.path.casefold() for one in fleet.entities if is_unwell(one)) if fleet is not None else frozenset()
-    )
+def needs_eyes(entity: EntityView) -> bool:
+    """Return whether an entity is not quiet: by its state or by its sends, at any engine."""
+    return is_lost(entity) or entity.state not in QUIET

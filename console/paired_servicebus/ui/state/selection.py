@@ -14,7 +14,15 @@ from typing import Final
 
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.log_entries import Log, LogEntry
-from paired_servicebus.ui.state.row_order import FOLD, SORTS, frozen_order, has_all, needs_eyes, unused_queues
+from paired_servicebus.ui.state.row_order import (
+    FOLD,
+    SORTS,
+    frozen_order,
+    has_all,
+    needs_eyes,
+    pairing_in,
+    unused_queues,
+)
 from paired_servicebus.ui.state.view import ROWLESS, Page, TimelinePosition, View, alarms_of
 
 # From the first lines to the page that explains the worst of them.
@@ -263,7 +271,7 @@ def next_sort_order(view: View) -> View:
     """Return the view sorted in the next way; one that is not live is frozen now."""
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
-    order = frozen_order(view.snapshot.entities, sort) if view.snapshot is not None else ()
+    order = frozen_order(pairing_in(view.snapshot).entities, sort) if view.snapshot is not None else ()
     return _with_row(replace(view, sort=sort, order=order, sorted_at=view.now, on_fold=False))
 
 

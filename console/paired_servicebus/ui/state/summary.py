@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
+from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.core.backlog.depth_readings import seconds_until
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_condition import condition_of
+from paired_servicebus.core.model.pairing_fold import PairingEntity, PairingView
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator.alarms import (
-    FLEET_PAGE,
-    Alarm,
+    THROTTLED_SECONDS,
     Severity,
     advice,
     degrading,
@@ -29,18 +29,22 @@ from paired_servicebus.core.operator.alarms import (
     unroutable_entities,
 )
 from paired_servicebus.core.operator.why_line import failover_cause, pings_needed
+from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
+from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.render.spans import BETWEEN, LOOKS, QUIET, Part, Role, name_list, pack, shortenable
-from paired_servicebus.ui.state.row_order import by_state, for_newest, groups_of
-from paired_servicebus.ui.state.view import EngineLink, Page, View, alarms_of
+from paired_servicebus.ui.state.row_order import by_state, for_newest, groups_of, pairing_in
+from paired_servicebus.ui.state.view import EngineLink, View, alarms_of
 
 # The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 #
 # Each answer is a part of a line, in several wordings (spans.pack). Not here: a lost engine (summary.py).
 
-Entities = Sequence[EntityView]
+Entities = Sequence[PairingEntity]
 SHORTEST_CAUSE = 8
+LONGEST_KIND = 26
+"""Cells of a cause that is a kind of failure, and needs no cut."""
 
 
 # -- whose sends are lost to callers ---------------------------------------------------------------------------------
@@ -48,10 +52,18 @@ SHORTEST_CAUSE = 8
 
 @for_newest
 def lost_entities(snapshot: Snapshot) -> Entities:
-    """Return the entities whose sends fail at callers, or reach no namespace."""
+    """Return the entities whose sends fail at callers of any engine, or reach no namespace."""
     it = condition_of(snapshot)
     lost = {one.path for one in (*refused_entities(it), *unroutable_entities(it))}
-    return [one for one in snapshot.entities if one.path in lost]
+    return [one for one in pairing_in(snapshot).entities if one.path in lost]
+
+
+@for_newest
+def waiting_entities(snapshot: Snapshot) -> Entities:
+    """Return the entities whose calls wait at any engine because the namespace is busy."""
+    found = pairing_in(snapshot).entities
+    since = (THROTTLED_SECONDS, snapshot.at)
+    return [one for one in found if one.throttled_since is not None and since[1] - one.throttled_since >= since[0]]
 
 
 def has_no_route(snapshot: Snapshot, entity: EntityView) -> bool:
@@ -59,17 +71,29 @@ def has_no_route(snapshot: Snapshot, entity: EntityView) -> bool:
     return condition_of(snapshot).has_no_route(entity)
 
 
-def refusal(entities: Entities, total: int, now: float) -> Part:
-    """Return the part on lost sends: since when, how many, of which entities."""
-    per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
+def refusal(pairing: PairingView, entities: Entities, now: float) -> Part:
+    """Return the part on lost sends: how many, where, since when, of which entities; and where that is unknown."""
+    total = len(pairing.entities)
+    per_second = sum(one.refused_per_second for one in entities)
     since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
     lasted = f" for {age(now - since)}" if since is not None else ""
     who = _whose(entities, total)
     if per_second <= 0:
         return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace accepts {one}" for one in who)
-    text = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(number)}"
+    if pairing.fleet is not None:
+        return _refusal_of_fleet(pairing, f"{rate(per_second)}/s", lasted, who, now)
+    text = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(sum(one.refused for one in entities))}"
     longer = (f"{text}{how} at callers, {one}" for how in (" errors", "") for one in who)
     return (*longer, f"{text} at callers", f"SENDS ARE REFUSED: {rate(per_second)}/s at callers{lasted}")
+
+
+def _refusal_of_fleet(pairing: PairingView, per_second: str, lasted: str, who: Part, now: float) -> Part:
+    is_here = pairing.fleet is not None and fleet_sentences.failing_engines(pairing) == [pairing.fleet.me]
+    where = "here" if is_here else f"at {fleet_sentences.failing_where(pairing)}"
+    head, unknown = f"SENDS ARE BEING REFUSED: {per_second}", fleet_sentences.unknown_callers(pairing, now)
+    longer = (f"{head} {where}{lasted}{unknown}, {one}" for one in who)
+    short = f"SENDS ARE REFUSED: {per_second} {where}"
+    return (*longer, f"{head} {where}{lasted}{unknown}", f"{short}{unknown}", f"{short}{lasted}", short)
 
 
 def _whose(entities: Entities, total: int) -> Part:
@@ -78,12 +102,26 @@ def _whose(entities: Entities, total: int) -> Part:
     return name_list([one.path for one in entities])
 
 
+def wait(entities: Entities, now: float) -> Part:
+    """Return the part on calls that wait for a busy namespace: how many, where, since when."""
+    calls = sum(one.throttled for one in entities)
+    engines = {engine for one in entities for engine in one.total.waiting}
+    since = min(one.throttled_since for one in entities if one.throttled_since is not None)
+    fails = any(one.refused_per_second > 0 for one in entities)
+    head = f"CALLERS WAIT{' OR FAIL' if fails else ''}: {plural(calls, 'call')} at "
+    where = f" ({len(engines)} engines)" if len(engines) > 1 else ""
+    began, lasts = f"{where} since {time_or_day(since, now)}", f", up to {age(now - since)}"
+    named = name_list([one.path for one in entities], before=head)
+    counted = f"{head}{plural(len(entities), 'entity', 'entities')}{began}"
+    return (*(text + began + lasts for text in named), *(text + began for text in named), counted)
+
+
 def callers(snapshot: Snapshot, now: float) -> Part:
-    """Return the part on calls that fail at callers: this engine's first, otherwise those of all engines."""
-    here = _callers_here(snapshot.entities, now)
-    if snapshot.fleet is None or any(one.refused_per_second > 0 for one in snapshot.entities):
-        return here
-    return fleet_sentences.callers_part(snapshot.fleet)
+    """Return the part on calls that fail at callers of any engine."""
+    pairing = pairing_in(snapshot)
+    if pairing.fleet is not None:
+        return fleet_sentences.callers_part(pairing, now)
+    return _callers_here(pairing.entities, now)
 
 
 def _callers_here(entities: Entities, now: float) -> Part:
@@ -102,6 +140,12 @@ def _callers_here(entities: Entities, now: float) -> Part:
     if all(one.state is State.UNKNOWN for one in entities):
         before = f", {plural(number, 'error')} before" if number else ""
         return (f"callers: unknown, this engine sends nothing{before}", f"callers: no sends here{before}")
+    errors = sum(one.refused_in_outage for one in entities)
+    latest = max((one.refused_at for one in entities if one.refused_at is not None), default=None)
+    if errors and latest is not None:
+        since_then = f"callers ok since {time_or_day(latest, now)}"
+        many = plural(errors, "error")
+        return (f"{since_then}: {many} in this outage", f"{since_then}, {many}", f"callers ok, {many}", "callers ok")
     if number:
         before = f"{plural(number, 'error')} before"
         return (
@@ -128,23 +172,47 @@ def how_many(state: State, entities: Entities, total: int) -> str:
     return f"{len(entities)} of {total} {state}"
 
 
-def verdict(state: State, entities: Entities, total: int, now: float) -> Part:
-    """Return the part on entities in the worst state, and for how long."""
+def verdict(pairing: PairingView, state: State, entities: Entities, now: float) -> Part:
+    """Return the part on entities in the worst state: for how long, at how many engines."""
+    total, where = len(pairing.entities), _engines_in(pairing, entities)
     head = how_many(state, entities, total)
     if state is State.UNKNOWN:
         return (f"{head}: nothing sent to them, or not for long", head)
     lasts = age(now - began_at(entities))
-    text = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
+    outage = "OUTAGE for" if state is State.FAILED_OVER else ""
+    text = f"{outage} {lasts}: {head}" if outage else f"{head} for {lasts}"
+    if where and len(entities) == 1 and total > 1:
+        one = f"{harmless(entities[0].path)} {state}{where}"
+        bare = f"{harmless(entities[0].path)} {state}"
+        if outage:
+            return (f"{outage} {lasts}: {one}", text + where, f"{outage} {lasts}: {bare}", text)
+        return (f"{one} for {lasts}", text + where, f"{bare} for {lasts}", text)
     if len(entities) == total:
-        return (text,)
-    return (*name_list([one.path for one in entities], before=f"{text}: "), text)
+        return (f"{text}{where}", text) if where else (text,)
+    named = name_list([one.path for one in entities], before=f"{text}{where}: ")
+    return (*named, f"{text}{where}", text) if where else (*named, text)
+
+
+def _engines_in(pairing: PairingView, entities: Entities) -> str:
+    """Return at how many engines the entities are in their state; empty with no fleet."""
+    if pairing.fleet is None:
+        return ""
+    most = max(entities, key=lambda one: (one.in_state, one.engines))
+    of = (
+        f"{most.in_state} of {plural(most.engines, 'engine')}"
+        if most.in_state < most.engines
+        else (f"all {most.engines} engines" if most.engines > 1 else plural(most.engines, "engine"))
+    )
+    return f" at {'up to ' if entities[1:] and most.in_state < most.engines else ''}{of}"
 
 
 def cause(entities: Entities, now: float) -> Part:
     """Return the part on the first failure; of several causes, the most frequent comes first."""
-    reasons = Counter(_reason(one) for one in entities).most_common()
+    reasons = _reasons(entities)
     known = [one.first_failure_at for one in entities if one.first_failure_at is not None]
     first = f"first failure {time_or_day(min(known), now)}: " if known else "why: "
+    if len(reasons) == 1 and known and len(reasons[0][0]) <= LONGEST_KIND:
+        return (f"{first}{reasons[0][0]}", f"{reasons[0][0]}{_since(min(known), now)}")
     if len(reasons) == 1:
         return (
             *(first + text for text in shortenable(reasons[0][0], least=SHORTEST_CAUSE)),
@@ -154,9 +222,16 @@ def cause(entities: Entities, now: float) -> Part:
     return (first + text, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
 
 
+def _reasons(entities: Entities) -> list[tuple[str, int]]:
+    """Return the causes with their entities, by kind where it is known; the most frequent first."""
+    kinds = Counter(one.first_failure_kind or _reason(one) for one in entities)
+    texts = {one.first_failure_kind or _reason(one): _reason(one) for one in reversed(entities)}
+    return [(texts[kind], number) for kind, number in kinds.most_common()]
+
+
 def primary_cause(entities: Entities, now: float) -> Part:
     """Return the part on the primary's failure, with its start if there is room."""
-    reason = Counter(_reason(one) for one in entities).most_common(1)[0][0]
+    reason = _reasons(entities)[0][0]
     text, least = f"primary: {reason}", len("primary: ") + SHORTEST_CAUSE
     return (*shortenable(text, least=least, after=_since(began_at(entities), now)), *shortenable(text, least=least))
 
@@ -168,7 +243,7 @@ def _since(at: float, now: float) -> str:
 def _reason(entity: EntityView) -> str:
     if entity.state in QUIET and entity.refusals:
         return entity.refusals[0][0]
-    if entity.state is State.FAILED_OVER and entity.last_ping_good is False and entity.last_ping_text:
+    if entity.missing_since is not None and entity.last_ping_text:
         return entity.last_ping_text
     return failover_cause(entity.why) or _first_clause(entity)
 
@@ -255,7 +330,16 @@ def parked_text(snapshot: Snapshot, now: float) -> str:
         number += f" in {sums.known} of {sums.queues} queues"
     if sums.old and sums.read_at is not None:
         return f"{number}, {age(now - sums.read_at)} old"
-    return number + _trend(sums.growth if sums.messages else None)
+    eta = empty_at(snapshot)
+    ends = f", empty {until(eta, now)}" if eta is not None else ""
+    return number + _trend(sums.growth if sums.messages else None) + ends
+
+
+def lost_text(snapshot: Snapshot) -> str:
+    """Return the messages that are neither delivered nor on their way: dead-lettered and stranded ones."""
+    dead, stranded = sum_backlog(snapshot).dead_lettered, sum(stranded_messages(snapshot.unused).values())
+    counts = ((dead, "dead-lettered"), (stranded, "stranded"))
+    return ", ".join(f"{count(number)} {what}" for number, what in counts if number)
 
 
 def room(snapshot: Snapshot, now: float) -> Part:
@@ -280,12 +364,12 @@ def _trend(growth: float | None) -> str:
     return f" {'↑' if growth > 0 else '↓'}{rate(abs(growth))}/s"
 
 
-def syphon_text(snapshot: Snapshot, now: float) -> str:
-    """Return the syphon's status, and when the backlog is empty if that is known."""
-    status, eta = snapshot.syphon.status, empty_at(snapshot)
+def syphon_text(snapshot: Snapshot) -> str:
+    """Return the syphon's status."""
+    status = snapshot.syphon.status
     if status is SyphonStatus.OFF:
         return "syphon elsewhere" if snapshot.syphon.elsewhere else "syphon unknown"
-    return f"syphon {status}, empty {until(eta, now)}" if eta is not None else f"syphon {status}"
+    return f"syphon {status}"
 
 
 def out_of_rotation(snapshot: Snapshot, now: float) -> Part:
@@ -317,18 +401,27 @@ def readiness_text(snapshot: Snapshot) -> str:
 
 # -- the severity, and the alarms ------------------------------------------------------------------------------------
 
-SHOWN_BY_STATES: Final = frozenset({"failed_over", "suspect", "forced", "pinned", "calls_fail"})
-"""Alarms that the rows about entities contain."""
+SHOWN_BY_STATES: Final = frozenset(
+    {"failed_over", "suspect", "forced", "pinned", "calls_fail", "throttled", "fleet_failed_over", "fleet_not_well",
+     "fleet_sends_refused", "fleet_silent", "fleet_engines_missing", "fleet_unread", "order_ending"}
+)  # fmt: skip
+"""Alarms that the rows about entities and engines contain."""
 SHOWN_IN_LOSS: Final = frozenset({"nothing_accepted", "no_route", "sends_refused", "not_ready", "backlog_refuses"})
 """Alarms that the rows about lost sends contain."""
+SHOWN_IN_OUTAGE: Final = frozenset({"stranded", "dead_letters"})
+"""Alarms whose messages the rows about an outage count."""
 
 
-def todo(snapshot: Snapshot) -> Part:
-    """Return the part on the operator's most urgent action."""
-    wanted = advice(alarms_of(snapshot))
+def todo(snapshot: Snapshot, *, brief: bool = False) -> Part:
+    """Return the part on the operator's most urgent action. brief: without room for it, the page that has more."""
+    found = alarms_of(snapshot)
+    wanted = advice(found)
     if wanted.startswith("nothing"):
         return (f"do: {wanted.partition(':')[0]}",)  # the rows say what happens by itself
-    return tuple(f"do: {text}" for text in shortenable(wanted)) if wanted else ("nothing to do",)
+    if not wanted:
+        return ("nothing to do",)
+    page = next(alarm.page for alarm in found if alarm.todo == wanted)
+    return (*(f"do: {one}" for one in shortenable(wanted)), *((f"do: see page {page}",) if brief else ()))
 
 
 class Level(IntEnum):
@@ -387,7 +480,7 @@ def summary(view: View) -> Summary:
         return _blind(view, f"engine silent{_lasted(view, ' for {}')} (connected)")
     if view.snapshot is None:
         return _sentence(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
-    return _of_snapshot(view.snapshot, view.now, on_engines=view.page is Page.ENGINES)
+    return _of_snapshot(view.snapshot, view.now)
 
 
 def headline(view: View) -> str:
@@ -397,7 +490,7 @@ def headline(view: View) -> str:
 
 def window_title(view: View) -> str:
     """Return the title of the terminal's window: the glyph, the number of entities in trouble, the pairing."""
-    entities = view.snapshot.entities if view.snapshot is not None else ()
+    entities = pairing_in(view.snapshot).entities if view.snapshot is not None else ()
     unwell = sum(entity.state not in QUIET for entity in entities) if view.link is EngineLink.LIVE else 0
     return f"{summary(view).glyph}{unwell or ''} {view.pairing}"
 
@@ -440,14 +533,10 @@ def _without_engine(snapshot: Snapshot) -> tuple[Part, ...]:
     return (("restart: paired up",), effect, ("its syphon moves nothing",))
 
 
-def _of_snapshot(snapshot: Snapshot, now: float, *, on_engines: bool = False) -> Summary:
-    """Return this engine's summary, with the fleet's trouble if there is some."""
-    here = _of_engine(snapshot, now)
-    if snapshot.fleet is None:
-        return here
-    found = [one for one in degrading(alarms_of(snapshot)) if one.page == FLEET_PAGE and one.name != "order_ending"]
-    with_fleet = _with_fleet(here, snapshot.fleet, found, now, on_engines=on_engines)
-    return _with_orders(with_fleet, snapshot.fleet, now)
+def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
+    """Return the summary of the pairing, with the standing orders of its fleet."""
+    found = _of_pairing(snapshot, now)
+    return found if snapshot.fleet is None else _with_orders(found, snapshot.fleet, now)
 
 
 def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
@@ -464,55 +553,29 @@ def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
         return found
     more = f" and {len(standing) - 1} more" if standing[1:] else ""
     text = f"{fleet_sentences.order_head(standing[0], now)}{more}"
-    ordered = SummaryRow(((f"over the fleet: {text}", text),), Role.FORCED)
+    part = (f"over the fleet: {text}", text)
+    if len(others) == 3:
+        second, healing_, last = others
+        ordered = SummaryRow((part, *healing_.parts[1:]), Role.FORCED)
+        return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, second, ordered, last), found.answers)
+    ordered = SummaryRow((part,), Role.FORCED)
     return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, ordered, *others))
 
 
-def _with_fleet(here: Summary, fleet: FleetView, found: Sequence[Alarm], now: float, *, on_engines: bool) -> Summary:
-    """Add the fleet: as a row before a quiet engine's rows, as a part beside the state of one in trouble."""
-    bad = fleet_sentences.unwell_entities(fleet)
-    if not bad:
-        return _with_alarms(here, found)
-    state = fleet_sentences.worst_state(bad[0])
-    old = bool(fleet_sentences.trouble_part(fleet, now))
-    counts = fleet_sentences.engines_part(fleet)
-    head = tuple(f"{'as last read, ' if old else ''}{text}" for text in counts)
-    which = fleet_sentences.unwell_part(fleet)
-    if here.level >= Level.WRONG:
-        first, *others = here.rows
-        loss = fleet_sentences.loss_part(fleet) if here.level is Level.LOST else ()
-        return replace(here, rows=(SummaryRow((*first.parts, loss, (*head, "")), first.role), *others))
-    level = Level.WRONG if state is State.FAILED_OVER else Level.NOTABLE
-    role = Role.FAILED_OVER if level is Level.WRONG else Role.SUSPECT
-    rows = tuple(row for row in here.rows if row.parts != (("nothing to do",),))
-    local, *others = rows
-    quiet = SummaryRow((("this engine: " + local.parts[0][0],), *local.parts[1:]), local.role)
-    todo = SummaryRow((("do: start with the first engine below" if on_engines else "do: see every engine (7)",),))
-    top = SummaryRow((head, *((which,) if not old else ())), role)
-    return Summary(level, LOOKS[state].glyph, (top, quiet, *others[:1], todo, *others[1:]))
-
-
-def _with_alarms(here: Summary, found: Sequence[Alarm]) -> Summary:
-    """Add the worst alarm about a fleet whose entities are well."""
-    if not found:
-        return here
-    first, *others = here.rows
-    more = f" (and {plural(len(found) - 1, 'more alarm')})" if found[1:] else ""
-    row = SummaryRow((shortenable(f"! {found[0].sentence}", after=more),), Role.FAILED_OVER)
-    level = max(here.level, _LEVELS[found[0].severity])
-    return Summary(level, "!" if here.level is Level.WELL else here.glyph, (first, row, *others), here.answers)
-
-
-def _of_engine(snapshot: Snapshot, now: float) -> Summary:
-    groups = groups_of(snapshot)
+def _of_pairing(snapshot: Snapshot, now: float) -> Summary:
+    groups, lost, waits = groups_of(snapshot), lost_entities(snapshot), waiting_entities(snapshot)
     worst = next(iter(groups), None)
-    if lost := lost_entities(snapshot):
+    level, is_quiet = _level(snapshot), worst is None or worst in QUIET
+    if waits and is_quiet and set(lost) <= set(waits):
+        rows = _rows_of_waits(snapshot, waits, now)
+        in_one_row = tuple(row.parts[0] for row in rows[1:])
+        return Summary(Level.LOST if lost else level, "✗" if lost else "!", rows, in_one_row)
+    if lost:
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now), _answers(snapshot, lost, now))
-    is_quiet = worst is None or worst in QUIET
     rows = _quiet(snapshot, now) if is_quiet else _rows_of_states(snapshot, now)
-    glyph, level = LOOKS[worst].glyph if worst is not None else "○", _level(snapshot)
-    answers = () if worst is None or is_quiet else _answers(snapshot, groups[worst], now)
-    return Summary(level, "!" if level is not Level.WELL and is_quiet else glyph, rows, answers)
+    glyph = LOOKS[worst].glyph if worst is not None else "○"
+    second = () if worst is None or is_quiet else _answers(snapshot, groups[worst], now)
+    return Summary(level, "!" if level is not Level.WELL and is_quiet else glyph, rows, second)
 
 
 def _answers(snapshot: Snapshot, entities: Entities, now: float) -> tuple[Part, ...]:
@@ -520,66 +583,126 @@ def _answers(snapshot: Snapshot, entities: Entities, now: float) -> tuple[Part, 
     state, worst = next(iter(by_state(entities).items()))
     lost = bool(lost_entities(snapshot))
     first = primary_cause(entities, now) if lost else callers(snapshot, now)
-    return (first, healing(snapshot, state, worst, now), todo(snapshot))
+    return (first, healing(snapshot, state, worst, now), todo(snapshot, brief=True))
 
 
 def _level(snapshot: Snapshot) -> Level:
-    """Return the level of the worst alarm of this engine."""
-    found = [alarm.severity for alarm in alarms_of(snapshot) if alarm.page != FLEET_PAGE]
-    return _LEVELS[found[0]] if found else Level.WELL
+    """Return the level of the worst alarm."""
+    found = degrading(alarms_of(snapshot))
+    return _LEVELS[found[0].severity] if found else Level.WELL
 
 
 _LEVELS: Final = {Severity.CRITICAL: Level.WRONG, Severity.WARNING: Level.NOTABLE, Severity.NOTICE: Level.WELL}
 
 
 def _rows_of_loss(snapshot: Snapshot, lost: Entities, now: float) -> tuple[SummaryRow, ...]:
-    total, groups = len(snapshot.entities), by_state(lost)
+    pairing = pairing_in(snapshot)
+    total, groups = len(pairing.entities), by_state(lost)
     state, worst = next(iter(groups.items()))
-    back = healing(snapshot, state, worst, now)
-    keep = ("callers still own the messages", "")
+    back, old = healing(snapshot, state, worst, now), old_part(pairing, now)
+    keep = ("callers own the messages",)
+    dead = [(text,)] if (text := lost_text(snapshot)) else []
     states = tuple((how_many(other, found, total), "") for other, found in groups_of(snapshot).items())
     return (
-        SummaryRow((refusal(lost, total, now),), Role.STATEMENT),
+        SummaryRow((refusal(pairing, lost, now),), Role.STATEMENT),
         SummaryRow((primary_cause(lost, now), out_of_rotation(snapshot, now))),
-        SummaryRow((back, keep)),
-        SummaryRow((todo(snapshot), *states, *_alarms(snapshot))),
+        SummaryRow((keep, back, *([(*old[1:], "")] if old else []))),
+        SummaryRow((todo(snapshot), *dead, *states, *_alarms(snapshot))),
+    )
+
+
+def _rows_of_waits(snapshot: Snapshot, waits: Entities, now: float) -> tuple[SummaryRow, ...]:
+    """Return the rows while callers wait for a busy namespace, and no entity is away."""
+    why = ("throttling never fails over: the namespace is at its limit, not away", "throttled, which never fails over")
+    heals = ("ends when the namespace accepts more, or fewer sends come", "ends with fewer sends")
+    backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot), "")
+    lost = bool(lost_entities(snapshot))
+    return (
+        SummaryRow((wait(waits, now),), Role.STATEMENT if lost else Role.SUSPECT),
+        SummaryRow((callers(snapshot, now), why)),
+        SummaryRow((heals, *backlog)),
+        SummaryRow((todo(snapshot), *_alarms(snapshot))),
     )
 
 
 def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
-    total, groups = len(snapshot.entities), groups_of(snapshot)
+    pairing, groups = pairing_in(snapshot), groups_of(snapshot)
     (state, worst), *others = groups.items()
     rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
     role = Role.FAILED_OVER if _level(snapshot) is Level.WRONG else Role.SUSPECT
-    backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot, now), "")
+    backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot), "")
+    lost = [(text,)] if (text := lost_text(snapshot)) else []
+    why = (cause(worst, now), callers(snapshot, now))
+    head = verdict(pairing, state, worst, now)
+    if pairing.old_since is not None and not any(one.here is not None and one.here.state is state for one in worst):
+        head, role = tuple(f"as of {clock(pairing.old_since)}: {text}" for text in head), Role.MUTED
     return (
-        SummaryRow((verdict(state, worst, total, now), *rest), role),
-        SummaryRow((cause(worst, now), callers(snapshot, now))),
+        SummaryRow((head, *rest, *absent(pairing, now)), role),
+        SummaryRow(why if pairing.fleet is None else why[::-1]),
         SummaryRow((healing(snapshot, state, worst, now), *backlog)),
-        SummaryRow((todo(snapshot), *_alarms(snapshot), room(snapshot, now))),
+        SummaryRow((todo(snapshot), *lost, *_alarms(snapshot), room(snapshot, now))),
     )
+
+
+def old_part(pairing: PairingView, now: float) -> Part:
+    """Return since when what other engines reported is old, and why; empty: it is current, or there is no fleet."""
+    if pairing.old_since is None or pairing.fleet is None:
+        return ()
+    others = len(pairing.unreported)
+    states = f"states of {plural(others, 'engine')}" if others else "other engines"
+    reason = f": {untrusted_text.reason(pairing.fleet.trouble)}" if pairing.fleet.trouble else ""
+    if pairing.fleet.read_at is None:
+        return (f"the fleet's board is not read yet{reason}: other engines are unknown", "other engines are unknown")
+    text = f"{states} as of {time_or_day(pairing.old_since, now)}"
+    why = f" ({untrusted_text.reason(pairing.fleet.trouble)})" if pairing.fleet.trouble else ""
+    return (f"the fleet's board is not reached{reason}; {text}", f"board not reached{why}: {text}", text)
+
+
+def absent(pairing: PairingView, now: float) -> tuple[Part, ...]:
+    """Return the parts on engines that are silent, or expected and never heard."""
+    fleet = pairing.fleet
+    if fleet is None:
+        return ()
+    silent, missing = fleet_sentences.silent_part(fleet, now), pairing.unheard
+    never = ((f"{missing} of {fleet.expected} expected engines never heard", f"{missing} unheard"),)
+    return (*((silent,) if silent else ()), *(never if missing > 0 and not fleet.missing else ()))
 
 
 def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     """Return the rows while no entity needs the operator; alarms come next."""
-    total, groups = len(snapshot.entities), groups_of(snapshot)
+    pairing, groups = pairing_in(snapshot), groups_of(snapshot)
+    total = len(pairing.entities)
     states = [how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
-    backlog = [(parked_text(snapshot, now), ""), (syphon_text(snapshot, now), "")]
+    if pairing.fleet is not None and len(pairing.engines) > 1:
+        reporting = len(pairing.engines) - (len(pairing.unreported) if pairing.old_since is None else 0)
+        states[-1] += f" at {plural(reporting, 'engine')}"
+    backlog = [(parked_text(snapshot, now), ""), (syphon_text(snapshot), "")]
     role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot), Role.SUSPECT)
-    first = SummaryRow((*((text,) for text in states), *backlog), role)
+    slow = [one.path for one in pairing.entities if one.is_slow]
+    slows = [name_list(slow, before="slow: ")] if slow else []
+    away = absent(pairing, now)
+    first = SummaryRow((*((text,) for text in states), *slows, *away, *([] if away else backlog)), role)
     fine = SummaryRow((callers(snapshot, now), (readiness_text(snapshot),)))
     alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
-    return (first, *alarms, fine, SummaryRow((todo(snapshot),)))
+    if old := old_part(pairing, now):
+        last = tuple((f"last known: {text}", text) for text in states)
+        heals = ("heals itself when the secondary answers", "heals when it answers")
+        lines = SummaryRow((callers(snapshot, now),), Role.STATEMENT), SummaryRow((old,))
+        known = SummaryRow((backlog[0], heals, *last), Role.MUTED)
+        return (*lines, known, SummaryRow((todo(snapshot), *_alarms(snapshot))))
+    return (first, *alarms, fine, SummaryRow((todo(snapshot), *(backlog if away else []))))
 
 
 def _alarms(snapshot: Snapshot) -> list[Part]:
     """Return the worst alarm and the number of others, without those that the rows contain."""
+    is_outage = next(iter(groups_of(snapshot)), State.HEALTHY) not in QUIET
     contained = SHOWN_BY_STATES | (SHOWN_IN_LOSS if lost_entities(snapshot) else frozenset())
+    contained |= SHOWN_IN_OUTAGE if is_outage else frozenset()
     missing = {one.path for one in snapshot.entities if one.missing_since is not None}
     found = [
         alarm.sentence
         for alarm in degrading(alarms_of(snapshot))
-        if alarm.name not in contained and alarm.page != FLEET_PAGE and alarm.subject not in missing
+        if alarm.name not in contained and alarm.subject not in missing
     ]
     if not found:
         return []

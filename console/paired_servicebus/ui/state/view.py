@@ -17,7 +17,8 @@ from paired_servicebus.core.model.gateway_view import GatewayClient
 from paired_servicebus.core.model.message_view import MessageKind
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record
-from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.model.pairing_fold import PairingEntity, pairing_of
+from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.alarms import REPORTED_BY_EVENTS, Alarm, alarms, begun, degrading, turned
 from paired_servicebus.core.operator.fleet_sentences import ending_stage, not_answered, order_part, standing_orders
 from paired_servicebus.core.series.graphs import Graphs, follow
@@ -32,9 +33,9 @@ from paired_servicebus.ui.state.row_order import (
     for_newest,
     frozen_order,
     list_entities,
+    pairing_in,
     table_rows,
     unused_queues,
-    unwell_in,
 )
 
 
@@ -247,8 +248,8 @@ class View:
         return self.viewer or (self.snapshot is not None and self.snapshot.read_only)
 
     @property
-    def listed(self) -> tuple[EntityView, ...]:
-        """The entities that match the filter, sorted."""
+    def listed(self) -> tuple[PairingEntity, ...]:
+        """The entities of the pairing that match the filter, sorted."""
         return _listed(self)
 
     @property
@@ -280,19 +281,20 @@ class View:
         return tuple(here.get(name) or Neighbour(name, "gone", None, gone) for name in sorted(self.chosen))
 
     @property
-    def entity(self) -> EntityView | None:
+    def entity(self) -> PairingEntity | None:
         return self.entity_at(self.selected)
 
-    def entity_at(self, path: str) -> EntityView | None:
-        """Return the entity of that path; paths compare case-insensitively."""
-        entities = self.snapshot.entities if self.snapshot else ()
+    def entity_at(self, path: str) -> PairingEntity | None:
+        """Return the entity of that path over all engines; paths compare case-insensitively."""
+        entities = pairing_in(self.snapshot).entities if self.snapshot else ()
         return next((entity for entity in entities if entity.path.casefold() == path.casefold()), None)
 
 
 @for_newest
-def _listed(view: View) -> tuple[EntityView, ...]:
-    found = view.snapshot
-    return list_entities(found.entities, view.filter, view.sort, view.order, found.fleet) if found is not None else ()
+def _listed(view: View) -> tuple[PairingEntity, ...]:
+    if view.snapshot is None:
+        return ()
+    return list_entities(pairing_in(view.snapshot).entities, view.filter, view.sort, view.order)
 
 
 @for_newest
@@ -304,7 +306,6 @@ def _rows(view: View) -> TableRows:
         kept={*view.marks, view.selected},
         at_most=view.quiet_rows,
         is_open=view.is_unfolded,
-        unwell=unwell_in(view.snapshot.fleet),
     )
 
 
@@ -372,7 +373,7 @@ def _events(view: View) -> tuple[object, ...]:
     of_engine: tuple[object, ...] = ()
     if (snapshot := view.snapshot) is not None:
         of_engine = (
-            [(entity.path, entity.state) for entity in snapshot.entities],
+            [(entity.path, entity.state) for entity in pairing_in(snapshot).entities],
             [queue.in_rotation for queue in snapshot.queues],
             (
                 snapshot.syphon.status,
@@ -388,15 +389,16 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    if not view.order and (order := frozen_order(snapshot.entities, view.sort)):  # kept from an earlier dashboard
+    entities = pairing_in(snapshot).entities
+    if not view.order and (order := frozen_order(entities, view.sort)):  # kept from an earlier dashboard
         view = replace(view, order=order, sorted_at=snapshot.at)
-    listed = list_entities(snapshot.entities, view.filter, view.sort, view.order, snapshot.fleet)
+    listed = list_entities(entities, view.filter, view.sort, view.order)
     paths = [entity.path for entity in listed]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
     on_fold = view.on_fold and bool(replace(view, snapshot=snapshot, selected="").rows.quiet)
     unused = [queue.path for queue in unused_queues(snapshot)]
     clients = [one.id for one in snapshot.gateway.clients] if snapshot.gateway is not None else []
-    marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)
+    marks = view.marks and view.marks.intersection(entity.path for entity in entities)
     return replace(
         view,
         snapshot=snapshot,
@@ -459,10 +461,10 @@ def _ending(snapshot: Snapshot) -> set[tuple[str, float]]:
 
 
 def _calls(was: Snapshot, now: Snapshot) -> bool:
-    states = {entity.path: entity.state for entity in was.entities}
+    states = {entity.path: entity.state for entity in pairing_of(was).entities}
     before, after = _alarms_that_ring(was), _alarms_that_ring(now)
     return (
-        any(turned(states.get(entity.path, entity.state), entity.state) for entity in now.entities)
+        any(turned(states.get(entity.path, entity.state), entity.state) for entity in pairing_in(now).entities)
         or bool(begun(before, after) or begun(after, before))
         or bool(_ending(now) - _ending(was))
     )

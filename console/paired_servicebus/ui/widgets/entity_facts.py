@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.pairing_events import StateChanged
+from paired_servicebus.core.model.pairing_fold import PairingEntity
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.why_line import StateOutlook, outlook, pings
 from paired_servicebus.core.text.number_format import (
@@ -57,14 +58,14 @@ class EntityFacts(Lines):
         """Return as many lines as there is room for, the routes last."""
         entity, snapshot = view.entity, view.snapshot
         if entity is None or snapshot is None:
-            gone = f"this engine has no {view.selected}" if view.selected else "no entity known yet"
+            gone = f"no engine has {view.selected}" if view.selected else "no entity known yet"
             return [rule("entity", width), line(Span(f" {gone}", Role.MUTED)), *[BLANK] * (height - 2)]
         shown = [
             rule(entity.path, width, note=Span(_place(view), Role.MUTED)),
             *_standing(entity, width, view.now),
-            *_ways(entity, snapshot, width, view.now),
-            *_pings(entity, width, view.now),
-            *_sends(entity, snapshot, width, rows=max(1, height - FIXED)),
+            *_ways(entity.here or entity, snapshot, width, view.now),
+            *_pings(entity.here or entity, width, view.now),
+            *_sends(entity.here or entity, snapshot, width, rows=max(1, height - FIXED)),
         ]
         return [Line(cut(one.spans, width), one.ground) for one in shown[:height]]
 
@@ -75,10 +76,11 @@ def _place(view: View) -> str:
     return f"{place}{plural(len(paths), 'entity', 'entities')}"
 
 
-def _standing(entity: EntityView, width: int, now: float) -> list[Line]:
+def _standing(entity: PairingEntity, width: int, now: float) -> list[Line]:
     look = LOOKS[entity.state]
+    where = f" at {entity.in_state} of {plural(entity.engines, 'engine')}" if entity.is_elsewhere else ""
     state = line(
-        Span(f" {look.glyph} {entity.state}", look.role),
+        Span(f" {look.glyph} {entity.state}{where}", look.role),
         Span(" for ", Role.MUTED),
         Span(age(now - entity.since)),
         Span("  route ", Role.MUTED),
@@ -87,7 +89,7 @@ def _standing(entity: EntityView, width: int, now: float) -> list[Line]:
         Span(f"{rate(entity.sends_per_second)}/s"),
         Span(f"  {'slow, ' if entity.is_slow else ''}p99 {milliseconds(entity.p99)}" if entity.p99 is not None else ""),
         Span(f"  {clients}" if (clients := senders_text(entity)) else ""),
-        Span(f"  {_episodes(entity)}", Role.MUTED),
+        Span(f"  {_episodes(entity)}" if entity.here is not None else "  not sent to by this engine", Role.MUTED),
     )
     why = wrap(why_now(entity, now), width - 4, lines=WHY_LINES)
     return [Line(cut(state.spans, width)), *[line(f"   {text}") for text in why]]
@@ -130,7 +132,8 @@ def _next_ping(entity: EntityView, now: float) -> str:
 def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:
     since = f"since {time_or_day(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
     head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "failed share")]
-    note = Span(since, Role.MUTED) if since else None
+    here = "this engine, " if snapshot.fleet is not None else ""
+    note = Span(here + since, Role.MUTED) if since else None
     routes = _summed(entity.sends, rows)
     large = f"   {plural(entity.too_large, 'message')} too large for the backlog" if entity.too_large else ""
     return [

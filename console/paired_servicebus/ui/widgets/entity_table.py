@@ -11,9 +11,9 @@ from textual import events
 
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
+from paired_servicebus.core.model.pairing_fold import PairingEntity
 from paired_servicebus.core.model.snapshot import NOWHERE, EntityView
-from paired_servicebus.core.operator.fleet_sentences import dissenters, entity_part, is_unwell, worst_state
+from paired_servicebus.core.operator.fleet_sentences import dissenters
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import (
@@ -25,7 +25,6 @@ from paired_servicebus.ui.render.spans import (
     Line,
     Role,
     Span,
-    StateLook,
     cut,
     fit,
     fit_name,
@@ -38,7 +37,15 @@ from paired_servicebus.ui.render.spans import (
     spread,
     wrap,
 )
-from paired_servicebus.ui.state.row_order import SORTS, WORST_FIRST, TableRows, by_state, groups_of, needs_eyes
+from paired_servicebus.ui.state.row_order import (
+    SORTS,
+    WORST_FIRST,
+    TableRows,
+    by_state,
+    groups_of,
+    needs_eyes,
+    pairing_in,
+)
 from paired_servicebus.ui.state.summary import why_now
 from paired_servicebus.ui.state.view import EngineLink, View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
@@ -46,6 +53,8 @@ from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 # The columns of the table of entities: title, width, from which terminal on, and how a cell is drawn.
 
 WIDEST_NAME: Final = 32
+NEVER: Final = 10_000
+"""Cells of no terminal."""
 ALL_COLUMNS: Final = 152
 """Cells that fit every column."""
 Cell = tuple[Span, ...]
@@ -62,11 +71,38 @@ class EntityColumn:
     from_width: int = 0
     """Cells of the narrowest terminal that has it."""
     fleet_from: int | None = None
-    """The same beside the fleet's column; None: `from_width`."""
+    """The same over a fleet; None: `from_width`."""
 
 
 def state(entity: EntityView, _now: float) -> Cell:
     return (Span(entity.state, LOOKS[entity.state].role),)
+
+
+def _in_engines(entity: EntityView, _now: float) -> Cell:
+    """Return at how many engines it is in its state, and how many are silent."""
+    if not isinstance(entity, PairingEntity):
+        return (Span(NOT_KNOWN),)
+    silent = f"{BETWEEN}{entity.total.silent:,} silent" if entity.total.silent else ""
+    return (Span(f"{entity.in_state:,} of {entity.engines:,}{silent}"),)
+
+
+def _since(entity: EntityView, now: float) -> Cell:
+    """Return when the present episode began, at the engine where it began first."""
+    at = entity.first_failure_at if entity.first_failure_at is not None else entity.since
+    return (Span(NOT_KNOWN if entity.state in QUIET else time_or_day(at, now)),)
+
+
+def _held_back(entity: EntityView, _now: float) -> Cell:
+    """Return the messages that syphons hold back for it."""
+    return (Span(count(entity.total.held_back if isinstance(entity, PairingEntity) else None)),)
+
+
+def _here(entity: EntityView, _now: float) -> Cell:
+    """Return the state in this engine."""
+    here = entity.here if isinstance(entity, PairingEntity) else entity
+    if here is None:
+        return (Span("not here", Role.MUTED),)
+    return (Span(here.state, LOOKS[here.state].role),)
 
 
 def _lasting(entity: EntityView, now: float) -> Cell:
@@ -123,20 +159,25 @@ def next_change(entity: EntityView, now: float) -> Cell:
 
 COLUMNS: Final[tuple[EntityColumn, ...]] = (
     EntityColumn(title="state", width=11, draw=state),
-    EntityColumn(title="for", width=6, fleet_from=70, draw=_lasting),
-    EntityColumn(title="first fail", width=10, from_width=124, fleet_from=176, draw=_first_fail),
-    EntityColumn(title="to", width=9, fleet_from=100, draw=_route),
+    EntityColumn(title="engines", width=20, from_width=NEVER, fleet_from=0, draw=_in_engines),
+    EntityColumn(title="for", width=6, fleet_from=NEVER, draw=_lasting),
+    EntityColumn(title="since", width=8, from_width=NEVER, fleet_from=70, draw=_since),
+    EntityColumn(title="first fail", width=10, from_width=124, fleet_from=NEVER, draw=_first_fail),
+    EntityColumn(title="to", width=9, fleet_from=NEVER, draw=_route),
     EntityColumn(
         title="send/s",
         width=6,
         align="right",
         from_width=70,
-        fleet_from=92,
+        fleet_from=88,
         draw=lambda it, _: (Span(rate(it.sends_per_second)),),
     ),
     EntityColumn(title="refused", width=7, align="right", draw=_refused),
-    EntityColumn(title="ping", width=11, from_width=78, fleet_from=112, draw=_ping),
-    EntityColumn(title="next", width=14, from_width=100, fleet_from=132, draw=next_change),
+    EntityColumn(title="held back", width=9, align="right", from_width=NEVER, fleet_from=108, draw=_held_back),
+    EntityColumn(title="to", width=22, from_width=NEVER, fleet_from=132, draw=_route),
+    EntityColumn(title="ping", width=11, from_width=78, fleet_from=96, draw=_ping),
+    EntityColumn(title="next", width=14, from_width=100, fleet_from=160, draw=next_change),
+    EntityColumn(title="here", width=11, from_width=NEVER, fleet_from=150, draw=_here),
     EntityColumn(
         title="accepted",
         width=11,
@@ -165,68 +206,36 @@ COLUMNS: Final[tuple[EntityColumn, ...]] = (
 
 
 def columns_in(width: int, *, fleet: bool = False) -> tuple[EntityColumn, ...]:
-    """Return the columns of a terminal of that width; fewer beside the fleet's."""
+    """Return the columns of a terminal of that width, for one engine or over a fleet."""
     if not fleet:
         return tuple(column for column in COLUMNS if width >= column.from_width)
     return tuple(one for one in COLUMNS if width >= (one.from_width if one.fleet_from is None else one.fleet_from))
 
 
-def fleet_width(width: int) -> int:
-    """Return the width of the fleet's column."""
-    return 38 if width >= 140 else 27 if width >= 80 else 17
-
-
 def name_width(width: int, *, fleet: bool = False) -> int:
     """Return the width of the entity's path."""
-    taken = sum(column.width + 2 for column in columns_in(width, fleet=fleet)) + (fleet_width(width) + 2) * fleet
+    taken = sum(column.width + 2 for column in columns_in(width, fleet=fleet))
     return max(8, min(WIDEST_NAME, width - taken - 5))
 
 
-# The entities as all engines of the fleet report them, for the table of entities.
+def is_old(view: View, entity: EntityView) -> bool:
+    """Return whether its state is that of other engines, as they reported it too long ago."""
+    if view.snapshot is None or not isinstance(entity, PairingEntity) or not entity.is_elsewhere:
+        return False
+    return pairing_in(view.snapshot).old_since is not None
 
 
-class FleetRows:
-    """What the engines of the fleet report about the listed entities."""
-
-    def __init__(self, view: FleetView) -> None:
-        self._view = view
-        self._by_path = {one.path.casefold(): one for one in view.entities}
-
-    def entity(self, entity: EntityView) -> FleetEntity | None:
-        """Return the fleet's figures of an entity; paths compare case-insensitively."""
-        return self._by_path.get(entity.path.casefold())
-
-    def is_unwell(self, entity: EntityView) -> bool:
-        """Return whether it is not well in an engine."""
-        found = self.entity(entity)
-        return found is not None and is_unwell(found)
-
-    def look(self, entity: EntityView) -> StateLook:
-        """Return the look of the worst state, here or in another engine."""
-        found = self.entity(entity)
-        states = (entity.state, worst_state(found)) if found is not None else (entity.state,)
-        return max((LOOKS[state] for state in states), key=lambda look: look.weight)
-
-    def cell(self, entity: EntityView, width: int) -> Span:
-        """Return the engines by state."""
-        found = self.entity(entity)
-        if found is None:
-            return Span(fit("unknown", width), Role.UNKNOWN)
-        role = (
-            LOOKS[worst_state(found)].role if self._view.read_at is not None and not self._view.trouble else Role.MUTED
-        )
-        return Span(fit(pack((entity_part(found),), width), width), role)
-
-    def differing(self, entity: EntityView) -> tuple[str, ...]:
-        """Return the engines that disagree with most, in shorter and shorter wordings."""
-        found = self.entity(entity)
-        return dissenters(found, self._view) if found is not None else ()
+def has_fleet(view: View) -> bool:
+    """Return whether other hosts' engines are known."""
+    return view.snapshot is not None and view.snapshot.fleet is not None
 
 
-def fleet_of(view: View) -> FleetRows | None:
-    """Return the rows of the engine's fleet; None without one."""
-    fleet = view.snapshot.fleet if view.snapshot is not None else None
-    return FleetRows(fleet) if fleet is not None else None
+def differing(view: View, entity: EntityView) -> tuple[str, ...]:
+    """Return the engines that disagree with most, in shorter and shorter wordings."""
+    fleet = pairing_in(view.snapshot).fleet if view.snapshot is not None else None
+    if fleet is None or not isinstance(entity, PairingEntity):
+        return ()
+    return dissenters(entity.total, fleet)
 
 
 # The steps until the first figures, in the place of the entities: what is over, what is waited for and since when.
@@ -292,34 +301,28 @@ INDENT: Final = "     "
 
 
 def row_line(
-    entity: EntityView,
-    now: float,
-    width: int,
-    selected: bool,
-    *,
-    marked: bool = False,
-    fleet: FleetRows | None = None,
+    entity: EntityView, now: float, width: int, selected: bool, *, marked: bool = False, fleet: bool = False
 ) -> Line:
-    look = fleet.look(entity) if fleet is not None else LOOKS[entity.state]
+    look = LOOKS[entity.state]
     spans = [
         Span(("*" if marked else " ") + ("▸" if selected else " "), Role.KEY),
         Span(f"{look.glyph} ", look.role),
-        Span(fit_name(entity.path, name_width(width, fleet=fleet is not None)), Role.TITLE if selected else Role.TEXT),
+        Span(fit_name(entity.path, name_width(width, fleet=fleet)), Role.TITLE if selected else Role.TEXT),
     ]
-    spans += [Span("  "), fleet.cell(entity, fleet_width(width))] if fleet is not None else []
-    for column in columns_in(width, fleet=fleet is not None):
+    for column in columns_in(width, fleet=fleet):
         cell = cut(column.draw(entity, now), column.width)
         padding = " " * (column.width - sum(span.width for span in cell))
         spans += [Span("  " + padding), *cell] if column.align == "right" else [Span("  "), *cell, Span(padding)]
     return line(*spans, ground=Role.SELECTED if selected else None)
 
 
-def why_line(entity: EntityView, now: float, width: int, selected: bool, *, fleet: FleetRows | None = None) -> Line:
-    differing = fleet.differing(entity) if fleet is not None else ()
-    quiet = entity.state in QUIET and not differing
+def why_line(
+    entity: EntityView, now: float, width: int, selected: bool, *, differ: tuple[str, ...] = (), fleet: bool = False
+) -> Line:
+    quiet = entity.state in QUIET and not differ
     room = width - len(INDENT)
-    before = f"{pack((differing,), room // 2)} · here: " if differing else ""
-    in_column = next_change in [column.draw for column in columns_in(width, fleet=fleet is not None)]
+    before = f"{pack((differ,), room // 2)} · " if differ else ""
+    in_column = next_change in [column.draw for column in columns_in(width, fleet=fleet)]
     clients, why = senders_text(entity), why_now(entity, now, counts_down=not in_column)
     if clients and (quiet or cell_len(f"{before}{clients} · {why}") <= room):  # an outage's reason comes first
         before += f"{clients} · "
@@ -342,7 +345,12 @@ def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Lin
         if entity.failovers
         else "never failed over",
     ]
-    text = Span(INDENT + " · ".join(parts), Role.MUTED)
+    here = ""
+    if isinstance(entity, PairingEntity) and entity.here is None:
+        parts = ["this engine sends nothing to it"]
+    elif isinstance(entity, PairingEntity) and entity.is_elsewhere:
+        here = "here: "
+    text = Span(INDENT + here + " · ".join(parts), Role.MUTED)
     return Line(cut([text], width), Role.SELECTED if selected else None)
 
 
@@ -368,7 +376,7 @@ class EntityRows(LazyLines):
         self._table = view.rows
         self._rows = _with_fold(self._table)
         self._now = view.now
-        self._fleet = fleet_of(view)
+        self._fleet = has_fleet(view)
         self._places = self._plan(height)
         """Row and line within it, for each line of the table."""
         self.overflows = len(self._places) > height
@@ -381,7 +389,7 @@ class EntityRows(LazyLines):
         each = min(len(PARTS), height // number) if number else 0
         if each >= 2:
             return [(row, part) for row in range(number) for part in range(each if self._rows[row] else 1)]
-        unwell = [entity for entity in self._table.entities if self._needs_eyes(entity)]
+        unwell = [entity for entity in self._table.entities if needs_eyes(entity)]
         every, rows = self._with_why(unwell), self._with_why(())
         if len(every) <= height or 2 * len(unwell) < height:
             return every
@@ -389,9 +397,6 @@ class EntityRows(LazyLines):
             others = [entity for entity in unwell if entity.path != self._view.selected]
             return self._with_why(others[: height - len(rows)])
         return every if self._width >= WHY_FOR_ALL else rows
-
-    def _needs_eyes(self, entity: EntityView) -> bool:
-        return needs_eyes(entity) or (self._fleet is not None and self._fleet.is_unwell(entity))
 
     def _is_selected(self, row: EntityView | None) -> bool:
         return self._view.on_fold if row is None else row.path == self._view.selected
@@ -416,10 +421,10 @@ class EntityRows(LazyLines):
         above, below = self._entities_in(self._rows[:first]), self._entities_in(self._rows[last + 1 :])
         spans = [
             Span("  "),
-            *_hidden("↑", above, self._view.selected, self._needs_eyes),
-            *_hidden("↓", below, self._view.selected, self._needs_eyes),
+            *_hidden("↑", above, self._view.selected),
+            *_hidden("↓", below, self._view.selected),
         ]
-        if 0 < len(below) <= MAX_NAMES and not any(self._needs_eyes(one) for one in below):
+        if 0 < len(below) <= MAX_NAMES and not any(needs_eyes(one) for one in below):
             room = self._width - sum(span.width for span in spans)
             spans += [Span(pack((name_list([one.path for one in below]),), room), Role.MUTED)]
         return Line(cut(spans, self._width))
@@ -439,9 +444,11 @@ class EntityRows(LazyLines):
             return _fold(self._table, self._width, selected)
         if part == 0:
             marked = entity.path in self._view.marks
-            return row_line(entity, self._now, self._width, selected, marked=marked, fleet=self._fleet)
-        if part == 1 and self._fleet is not None:
-            return why_line(entity, self._now, self._width, selected, fleet=self._fleet)
+            drawn = row_line(entity, self._now, self._width, selected, marked=marked, fleet=self._fleet)
+            return drawn.greyed() if is_old(self._view, entity) else drawn
+        if part == 1 and self._fleet:
+            differ = differing(self._view, entity)
+            return why_line(entity, self._now, self._width, selected, differ=differ, fleet=True)
         return PARTS[part](entity, self._now, self._width, selected)
 
     def span_of_selection(self) -> tuple[int, int]:
@@ -473,16 +480,12 @@ def _fold(table: TableRows, width: int, selected: bool) -> Line:
     return spread(spans, [Span(key, Role.MUTED)], width, ground=Role.SELECTED if selected else None)
 
 
-def _hidden(
-    sign: str, entities: Sequence[EntityView], selected: str, needs_eyes: Callable[[EntityView], bool]
-) -> tuple[Span, ...]:
+def _hidden(sign: str, entities: Sequence[EntityView], selected: str) -> tuple[Span, ...]:
     if not entities:
         return ()
     unwell = [one for one in entities if one.state not in QUIET]
-    elsewhere = sum(needs_eyes(one) for one in entities) - len(unwell)
     quiet = ", all healthy" if _all_healthy(entities) else f" ({states_text(entities)})"
-    which = f" ({states_text(unwell)})" if unwell else "" if elsewhere else quiet
-    which += f", {elsewhere} not healthy elsewhere" if elsewhere else ""
+    which = f" ({states_text(unwell)})" if unwell else quiet
     own = f", the selected {selected}" if any(one.path == selected for one in entities) else ""
     role = LOOKS[next(iter(by_state(unwell)))].role if unwell else Role.MUTED
     return (Span(f"{sign} {len(entities):,} more{which}{own}  ", role),)
@@ -501,16 +504,11 @@ class EntityHead(Lines):
     """The rule above the table, with a demo's caption, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        fleet = fleet_of(view) is not None
-        columns = columns_in(width, fleet=fleet)
+        fleet = has_fleet(view)
         titles = [Span("    " + fit("entity", name_width(width, fleet=fleet)), Role.MUTED)]
-        titles += [Span("  " + fit("all engines", fleet_width(width)), Role.MUTED)] if fleet else []
         titles += [
-            Span(
-                "  " + fit("here" if fleet and column.draw is state else column.title, column.width, column.align),
-                Role.MUTED,
-            )
-            for column in columns
+            Span("  " + fit(column.title, column.width, column.align), Role.MUTED)
+            for column in columns_in(width, fleet=fleet)
         ]
         return (rule(_title(view), width, note=_note(view)), Line(tuple(titles)))
 
@@ -524,15 +522,15 @@ def _note(view: View) -> Span | None:
     groups = groups_of(view.snapshot)
     if set(groups) <= {State.HEALTHY}:
         return None
-    here = "here: " if view.snapshot.fleet is not None else ""
-    return Span(here + states_text(view.snapshot.entities), LOOKS[next(iter(groups))].role)
+    everywhere = "all engines: " if view.snapshot.fleet is not None else ""
+    return Span(everywhere + states_text(pairing_in(view.snapshot).entities), LOOKS[next(iter(groups))].role)
 
 
 def _title(view: View) -> str:
     """Return the number of entities, their order, and the marks."""
     if view.snapshot is None:
         return "entities"
-    title = plural(len(view.snapshot.entities), "entity", "entities")
+    title = plural(len(pairing_in(view.snapshot).entities), "entity", "entities")
     if view.filter:
         title = f"{len(view.listed):,} of {title} with “{view.filter}”"
     sorted_at = "" if SORTS[view.sort].live else f" as of {clock(view.sorted_at)}"

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.model.pairing_fold import PairingView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
@@ -39,6 +40,7 @@ from paired_servicebus.ui.render.spans import (
     rule,
     wrap,
 )
+from paired_servicebus.ui.state.row_order import pairing_in
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -59,10 +61,10 @@ class FleetStrip(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return the rule and the most urgent `height` - 1 lines."""
-        fleet = view.snapshot.fleet if view.snapshot is not None else None
-        if fleet is None:
+        pairing = pairing_in(view.snapshot) if view.snapshot is not None else None
+        if pairing is None or (fleet := pairing.fleet) is None:
             return [BLANK] * height
-        rows = urgent_rows(fleet, view.now, brief=True)[: height - 1]
+        rows = urgent_rows(pairing, fleet, view.now, brief=True)[: height - 1]
         lines = [_text(part, width, role, indent=" ") for part, role in rows]
         return [fleet_rule(fleet, view.now, width), *lines, *[BLANK] * (height - 1 - len(lines))]
 
@@ -77,7 +79,9 @@ def fleet_rule(fleet: FleetView, now: float, width: int) -> Line:
     return rule(title, width, note=Span(pack((words.engines_part(fleet),), room), role))
 
 
-def urgent_rows(fleet: FleetView, now: float, *, brief: bool = False) -> list[tuple[list[Part], Role]]:
+def urgent_rows(
+    pairing: PairingView, fleet: FleetView, now: float, *, brief: bool = False
+) -> list[tuple[list[Part], Role]]:
     """Return one line each for trouble, entities, silence; differences and oddities last.
 
     `brief`: for the strip; with the standing orders, and trouble and silence share a line, so that the first order
@@ -87,7 +91,7 @@ def urgent_rows(fleet: FleetView, now: float, *, brief: bool = False) -> list[tu
     trouble, silent = words.trouble_part(fleet, now), words.silent_part(fleet, now)
     if trouble:
         rows.append(([trouble, silent] if brief else [trouble], Role.STATEMENT))
-    if entities := words.unwell_part(fleet):
+    if entities := words.unwell_part(pairing.totals):
         rows.append(([entities], Role.FAILED_OVER))
     if silent and not (trouble and brief):
         rows.append(([silent], Role.SUSPECT))
@@ -116,13 +120,13 @@ def order_role(order: FleetOrder, now: float) -> Role:
     return {300.0: Role.STATEMENT, 1800.0: Role.SUSPECT}.get(ending_stage(order, now), Role.FORCED)
 
 
-def fleet_page(fleet: FleetView, now: float, width: int, height: int) -> list[Line]:
+def fleet_page(pairing: PairingView, fleet: FleetView, now: float, width: int, height: int) -> list[Line]:
     """Return the whole fleet for the page of engines: urgent lines, orders, then a row each.
 
     If the rows do not fit into `height` lines, engines in the same state share one.
     """
     lines = [fleet_rule(fleet, now, width)]
-    lines += [_text(part, width, role) for part, role in urgent_rows(fleet, now)]
+    lines += [_text(part, width, role) for part, role in urgent_rows(pairing, fleet, now)]
     lines += [_text([part], width, Role.MUTED) for part in (words.gateways_part(fleet),) if part]
     ended = [one for one in fleet.engines if one.status is FleetStatus.ENDED]
     engines = (*words.present(fleet), *ended)
@@ -285,8 +289,10 @@ class EngineTable(Lines):
         gone = {one.name for one in view.reach} - {one.name for one in view.neighbours}
         for one in view.reach:
             lines += _neighbour(one, view, width, None) if one.name in gone else []
-        fleet = view.snapshot.fleet if view.snapshot is not None else None
-        return [*lines, *fleet_page(fleet, view.now, width, height - len(lines))] if fleet is not None else lines
+        pairing = pairing_in(view.snapshot) if view.snapshot is not None else None
+        if pairing is None or pairing.fleet is None:
+            return lines
+        return [*lines, *fleet_page(pairing, pairing.fleet, view.now, width, height - len(lines))]
 
     def show(self, view: View) -> None:
         """Show the view, with the selected engine in sight."""

@@ -6,7 +6,7 @@ that this engine cannot read makes no engine silent. An engine is gone after PRE
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
@@ -48,6 +48,7 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
+from paired_servicebus.core.model.pairing_fold import EntitySum
 from paired_servicebus.core.model.snapshot import (
     BUSY_STATUSES,
     MOVING_STATUSES,
@@ -64,42 +65,8 @@ MAX_SHOWN: Final = 200
 """Entities of a view, the worst first."""
 MAX_MERGED: Final = 10_000
 """Distinct paths merged; unsigned reports may name any number."""
-MAX_NAMED_ENTITIES: Final = 20
-"""Engines named of one entity."""
 MAX_NAMED_CHARS: Final = 65_536
 """Characters of entities' paths in one view: unsigned presences may have any, and a view goes to each console."""
-
-
-class _Merged:
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.states: Counter[State] = Counter()
-        self.silent = 0
-        self.engines: list[tuple[float, str, State]] = []
-        self.sends: float | None = None
-        self.refused: float | None = None
-
-    def add(self, name: str, state: State, since: float) -> None:
-        self.states[state] += 1
-        if state is not State.HEALTHY:
-            self.engines.append((since, name, state))
-
-    def view(self) -> FleetEntity:
-        return FleetEntity(
-            path=self.path,
-            states=tuple((state, self.states[state]) for state in WORST_FIRST if self.states[state]),
-            silent=self.silent,
-            engines=tuple((name, state, since) for since, name, state in sorted(self.engines)[:MAX_NAMED_ENTITIES]),
-            sends_per_second=self.sends,
-            refused_per_second=self.refused,
-        )
-
-    @property
-    def rank(self) -> tuple[int, int, str]:
-        """Return its place: the worst state, then the number of engines in it, then the path."""
-        worst = next((place for place, state in enumerate(WORST_FIRST) if self.states[state]), len(WORST_FIRST))
-        count = self.states[WORST_FIRST[worst]] if worst < len(WORST_FIRST) else 0
-        return worst, -count, self.path.casefold()
 
 
 def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
@@ -107,29 +74,29 @@ def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
 
     An engine without a report names only its entities that are not healthy; its other entities are not counted.
     """
-    merged: dict[str, _Merged] = {}
+    merged: dict[str, EntitySum] = {}
     for one in engines:
-        _merge(merged, one.engine, one.entities or _of_presence(one.engine))
-    ranked = sorted(merged.values(), key=lambda one: one.rank)
-    return tuple(one.view() for one in ranked[:MAX_SHOWN])
+        for entity in one.entities or _of_presence(one.engine):
+            key = entity.path.casefold()
+            if key not in merged:
+                if len(merged) >= MAX_MERGED:
+                    continue
+                merged[key] = EntitySum(entity.path)
+            if one.engine.status is FleetStatus.REPORTING:
+                merged[key].add(one.engine.engine, entity, has_counts=one.engine.figures is not None)
+            else:
+                merged[key].add_silent()
+        for held in one.destinations:
+            if (known := merged.get(held.path.casefold())) is not None:
+                known.add_held_back(held.set_aside)
+    return tuple(one.total() for one in sorted(merged.values(), key=_rank)[:MAX_SHOWN])
 
 
-def _merge(merged: dict[str, _Merged], engine: FleetEngine, entities: tuple[EntityView, ...]) -> None:
-    reports = engine.status is FleetStatus.REPORTING
-    for entity in entities:
-        key = entity.path.casefold()
-        one = merged.get(key)
-        if one is None:
-            if len(merged) >= MAX_MERGED:
-                continue
-            one = merged[key] = _Merged(entity.path)
-        if not reports:
-            one.silent += 1
-            continue
-        one.add(engine.engine, entity.state, entity.since)
-        if engine.figures is not None:
-            one.sends = (one.sends or 0.0) + entity.sends_per_second
-            one.refused = (one.refused or 0.0) + entity.refused_per_second
+def _rank(one: EntitySum) -> tuple[int, int, str]:
+    """Return its place: the worst state, then the number of engines in it, then the path."""
+    worst = next((place for place, state in enumerate(WORST_FIRST) if one.states[state]), len(WORST_FIRST))
+    count = one.states[WORST_FIRST[worst]] if worst < len(WORST_FIRST) else 0
+    return worst, -count, one.path.casefold()
 
 
 def _of_presence(engine: FleetEngine) -> tuple[EntityView, ...]:
@@ -556,22 +523,31 @@ def _report_of(record: EngineRecord, view: FleetEngine) -> EngineReport:
     )
 
 
+def _key(engine: FleetEngine) -> Key:
+    return engine.engine.casefold(), engine.boot
+
+
 class RosterView:
     """The engines at one time. known: those that make entities and remarks: in a flood, not the ones heard once."""
 
     def __init__(self, shown: list[EngineReport], known: list[EngineReport]) -> None:
         self.reports = tuple(known)
         self.engines: tuple[FleetEngine, ...] = _bounded(one.engine for one in shown)
-        self.answers = {(one.engine.engine.casefold(), one.engine.boot): one.answers for one in shown}
+        self.answers = {_key(one.engine): one.answers for one in shown}
+        self._entities: tuple[FleetEntity, ...] | None = None
 
     @property
     def running(self) -> int:
         """Return the number of engines that have not ended."""
         return sum(1 for engine in self.engines if engine.status is not FleetStatus.ENDED)
 
-    def entities(self) -> tuple[FleetEntity, ...]:
-        """Return the entities over all engines that have not ended."""
-        return merge_entities(one for one in self.reports if one.engine.status is not FleetStatus.ENDED)
+    def entities(self, *, but: Key = ("", "")) -> tuple[FleetEntity, ...]:
+        """Return the entities over all engines that have not ended, without those of the engine `but`."""
+        if self._entities is None:
+            self._entities = merge_entities(
+                one for one in self.reports if one.engine.status is not FleetStatus.ENDED and _key(one.engine) != but
+            )
+        return self._entities
 
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the expected names that no document has."""

@@ -1,0 +1,397 @@
+"""The fold over all engines of a pairing: the one answer about its entities (SPEC.md section 12).
+
+    pairing_of(snapshot).entities    # those of every engine; with no fleet, those of this one
+
+This engine's figures are those of its snapshot, never of a report. Screens, verbs, metrics and alarms read the fold.
+What other engines reported is as old as the latest reading of the board: `old_since` is set once that is too old.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import islice
+from typing import Any, Final
+
+from paired_servicebus.core.model.entity_state import WELL, State
+from paired_servicebus.core.model.fleet_view import (
+    WORST_FIRST,
+    FleetEngine,
+    FleetEntity,
+    FleetEntityState,
+    FleetStatus,
+    FleetView,
+)
+from paired_servicebus.core.model.snapshot import NOWHERE, PRIMARY, DestinationView, EntityView, Snapshot
+from paired_servicebus.core.text.number_format import join_names
+from paired_servicebus.core.text.time_format import clock
+
+MAX_NAMED: Final = 20
+"""Engines named of one entity."""
+MAX_CAUSES: Final = 5
+MAX_NOT_WELL: Final = 10
+BACKLOG: Final = "backlog"
+LOST_IN: Final = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
+"""States in which a refused call is no error of a single message."""
+NO_SENDS: Final = "no sends"
+UNKNOWN: Final = "unknown"
+UNEXPLAINED: Final = "failure"
+
+
+class EntitySum:
+    """Adds up what engines know of one entity."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.states: Counter[State] = Counter()
+        self._silent = self._unreported = self._refused = self._throttled = 0
+        self._unwell: list[tuple[float, str, State]] = []
+        self._failing: set[str] = set()
+        self._failing_count = 0
+        self._waiting: set[str] = set()
+        self._causes: Counter[str] = Counter()
+        self._routes: Counter[str] = Counter()
+        self._rates: tuple[float, float] | None = None
+        self._began: float | None = None
+        self._refused_at: float | None = None
+        self._refused_since: float | None = None
+        self._throttled_since: float | None = None
+        self._next_ping_at: float | None = None
+        self._fails_over_at: float | None = None
+        self._ping: tuple[float, bool | None] | None = None
+        self._held_back: int | None = None
+        self._slow = 0
+
+    def add_silent(self) -> None:
+        """Add an engine that does not report."""
+        self._silent += 1
+        self._unreported += 1
+
+    def add(self, engine: str, entity: EntityView, *, has_counts: bool = True) -> None:
+        """Add an engine that reports. has_counts: whether its sends are known, not its state alone."""
+        self.states[entity.state] += 1
+        if entity.state is not State.HEALTHY:
+            self._unwell.append((entity.since, engine, entity.state))
+        if entity.first_failure_at is not None:
+            self._causes[entity.first_failure_kind or UNEXPLAINED] += 1
+            self._began = _earlier(self._began, entity.first_failure_at)
+        if not has_counts:
+            self._unreported += 1
+            return
+        self._routes[_route_of(entity)] += 1
+        self._add_rates(entity.sends_per_second, entity.refused_per_second)
+        self._refused += entity.refused_in_outage
+        self._refused_at = _later(self._refused_at, entity.refused_at)
+        self._refused_since = _earlier(self._refused_since, entity.refused_since)
+        self._throttled += entity.throttled
+        self._throttled_since = _earlier(self._throttled_since, entity.throttled_since)
+        if entity.refused_per_second > 0 and (entity.state in LOST_IN or entity.sends_per_second == 0):
+            self._failing.add(engine)
+            self._failing_count += 1
+        self._waiting |= {engine} if entity.throttled else set()
+        self._slow += entity.is_slow
+        self._add_times(entity.next_ping_at, entity.fails_over_at, entity.last_ping_at, entity.last_ping_good)
+
+    def add_held_back(self, messages: int) -> None:
+        """Add what a syphon holds back for the entity."""
+        self._held_back = (self._held_back or 0) + messages
+
+    def add_total(self, other: FleetEntity) -> None:
+        """Add a sum of other engines."""
+        if other.held_back is not None:
+            self.add_held_back(other.held_back)
+        self.states.update(dict(other.states))
+        self._silent += other.silent
+        self._unreported += other.unreported
+        self._unwell += [(since, name, state) for name, state, since in other.engines]
+        self._causes.update(dict(other.causes))
+        self._routes.update(dict(other.routes))
+        self._began = _earlier(self._began, other.first_failure_at)
+        if other.sends_per_second is not None:
+            self._add_rates(other.sends_per_second, other.refused_per_second or 0.0)
+        self._refused += other.refused_in_outage
+        self._refused_at = _later(self._refused_at, other.refused_at)
+        self._refused_since = _earlier(self._refused_since, other.refused_since)
+        self._throttled += other.throttled
+        self._throttled_since = _earlier(self._throttled_since, other.throttled_since)
+        self._failing |= set(other.failing)
+        self._failing_count += other.failing_count
+        self._waiting |= set(other.waiting)
+        self._slow += other.slow
+        self._add_times(other.next_ping_at, other.fails_over_at, other.last_ping_at, other.last_ping_good)
+
+    def _add_rates(self, sends: float, refused: float) -> None:
+        before = self._rates or (0.0, 0.0)
+        self._rates = (before[0] + sends, before[1] + refused)
+
+    def _add_times(self, ping: float | None, fails_over: float | None, last: float | None, good: bool | None) -> None:
+        self._next_ping_at = _earlier(self._next_ping_at, ping)
+        self._fails_over_at = _earlier(self._fails_over_at, fails_over)
+        if last is not None and (self._ping is None or last > self._ping[0]):
+            self._ping = (last, good)
+
+    def total(self) -> FleetEntity:
+        """Return the sum."""
+        return FleetEntity(
+            path=self.path,
+            states=tuple((state, self.states[state]) for state in WORST_FIRST if self.states[state]),
+            silent=self._silent,
+            unreported=self._unreported,
+            engines=tuple((name, state, since) for since, name, state in sorted(self._unwell)[:MAX_NAMED]),
+            first_failure_at=self._began,
+            causes=tuple(self._causes.most_common(MAX_CAUSES)),
+            sends_per_second=None if self._rates is None else self._rates[0],
+            refused_per_second=None if self._rates is None else self._rates[1],
+            refused_in_outage=self._refused,
+            refused_at=self._refused_at,
+            refused_since=self._refused_since,
+            failing=tuple(sorted(self._failing)[:MAX_NAMED]),
+            failing_count=self._failing_count,
+            throttled=self._throttled,
+            throttled_since=self._throttled_since,
+            waiting=tuple(sorted(self._waiting)[:MAX_NAMED]),
+            routes=tuple(sorted(self._routes.items(), key=lambda one: (-one[1], one[0]))),
+            next_ping_at=self._next_ping_at,
+            fails_over_at=self._fails_over_at,
+            last_ping_at=None if self._ping is None else self._ping[0],
+            last_ping_good=None if self._ping is None else self._ping[1],
+            held_back=self._held_back,
+            slow=self._slow,
+        )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _later(one: float | None, other: float | None) -> float | None:
+    return max((at for at in (one, other) if at is not None), default=None)
+
+
+def _route_of(entity: EntityView) -> str:
+    """Return the kind of its route; a queue's index differs by engine."""
+    if entity.state is State.UNKNOWN and entity.route != NOWHERE:
+        return NO_SENDS
+    return entity.route if entity.route in (PRIMARY, NOWHERE) else BACKLOG
+
+
+# -- the fold --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingEntity(EntityView):
+    """One entity over all engines of its pairing.
+
+    Its state is the worst, times are the earliest of the present episode; rates, refused and waiting calls are sums.
+    The counts since the start, and the latencies, are this engine's.
+    """
+
+    here: EntityView | None
+    """This engine's own; None: only other engines have it."""
+    total: FleetEntity
+    """The sum over all engines."""
+
+    @property
+    def reporting(self) -> int:
+        """Return the engines that report a state of it."""
+        return sum(number for _, number in self.total.states)
+
+    @property
+    def engines(self) -> int:
+        """Return the engines that have it, silent ones included."""
+        return self.reporting + self.total.silent
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Return whether other engines have it."""
+        return self.engines > (self.here is not None)
+
+    @property
+    def in_state(self) -> int:
+        """Return the engines that report its worst state."""
+        return dict(self.total.states).get(self.state, 0)
+
+    @property
+    def engines_in_state(self) -> tuple[str, ...]:
+        """Return engines that report its worst state, at most MAX_NAMED."""
+        return tuple(name for name, state, _ in self.total.engines if state is self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingView:
+    """A pairing over all its engines. at: the time of this engine's figures."""
+
+    at: float
+    entities: tuple[PairingEntity, ...]
+    """This engine's in its order, then those of other engines."""
+    fleet: FleetView | None = None
+    """The fleet, with this engine as it is now, and its entities over all engines; None: other hosts are unknown."""
+    old_since: float | None = None
+    """The time of what other engines reported, once that is old; None: it is not, or there is no fleet."""
+
+    @property
+    def engines(self) -> tuple[FleetEngine, ...]:
+        """The engines of the fleet that have not ended, this one included."""
+        known = self.fleet.engines if self.fleet is not None else ()
+        return tuple(one for one in known if one.status is not FleetStatus.ENDED)
+
+    @property
+    def unheard(self) -> int:
+        """The number of expected engines that were never heard."""
+        return max(0, (self.fleet.expected or 0) - len(self.engines)) if self.fleet is not None else 0
+
+    @property
+    def unreported(self) -> tuple[FleetEngine, ...]:
+        """The other engines of which it is unknown now whether their callers' sends fail."""
+        fleet = self.fleet
+        others = [one for one in self.engines if fleet is not None and not fleet.is_me(one)]
+        if self.old_since is not None:
+            return tuple(others)
+        return tuple(one for one in others if one.status is not FleetStatus.REPORTING or one.figures is None)
+
+    @property
+    def totals(self) -> tuple[FleetEntity, ...]:
+        """The sums of all entities."""
+        return tuple(one.total for one in self.entities)
+
+
+def fold(
+    entities: Sequence[EntityView], fleet: FleetView | None, at: float, held_back: Sequence[DestinationView] = ()
+) -> PairingView:
+    """Return the pairing over all engines; with no fleet, over this one.
+
+    Args:
+        entities: this engine's.
+        at: the time of its figures.
+        held_back: what its syphon holds back.
+    """
+    aside = {one.path.casefold(): one.set_aside for one in held_back}
+    old = old_since(fleet, at) if fleet is not None else None
+    known = fleet.entities if fleet is not None else ()
+    theirs = {one.path.casefold(): one if old is None else _as_old(one) for one in known}
+    me = fleet.me if fleet is not None else ""
+    found = [_entity(me, one, theirs.pop(one.path.casefold(), None), aside) for one in entities]
+    found += [_entity(me, None, one, aside) for one in theirs.values()]
+    if fleet is None:
+        return PairingView(at=at, entities=tuple(found))
+    engines = tuple(_own(one, entities, at) if fleet.is_me(one) else one for one in fleet.engines)
+    over_all = replace(fleet, engines=engines, entities=tuple(one.total for one in found))
+    return PairingView(at=at, entities=tuple(found), fleet=over_all, old_since=old)
+
+
+def _as_old(theirs: FleetEntity) -> FleetEntity:
+    """Return what stays true of an old sum: which calls fail or wait at other engines now is unknown."""
+    engines = sum(number for _, number in theirs.states) + theirs.silent
+    return replace(
+        theirs, refused_per_second=None, refused_since=None, refused_at=None, failing=(), failing_count=0, throttled=0,
+        throttled_since=None, waiting=(), unreported=engines,
+    )  # fmt: skip
+
+
+def _own(engine: FleetEngine, entities: Sequence[EntityView], at: float) -> FleetEngine:
+    """Return this engine as it is now, not as it reported itself."""
+    states, figures = Counter(one.state for one in entities), engine.figures
+    unwell = (one for one in entities if one.state not in WELL)
+    if figures is not None:
+        sends = sum(one.sends_per_second for one in entities)
+        refused = sum(one.refused_per_second for one in entities)
+        figures = replace(figures, at=at, sends_per_second=sends, refused_per_second=refused)
+    return replace(
+        engine,
+        states=tuple((state, states[state]) for state in WORST_FIRST if states[state]),
+        not_well=tuple(
+            FleetEntityState(path=one.path, state=one.state, since=one.since) for one in islice(unwell, MAX_NOT_WELL)
+        ),
+        figures=figures,
+    )
+
+
+def old_since(fleet: FleetView, now: float) -> float | None:
+    """Return the time of the figures of other engines if it is too long ago; None: they are current.
+
+    A board that was never read has none: then it is the time since which this is known, or now.
+    """
+    if fleet.read_at is None:
+        return fleet.trouble_since if fleet.trouble_since is not None else now
+    is_late = now - fleet.read_at > fleet.read_every + max(LATE, fleet.read_every / 9)
+    return fleet.read_at if fleet.trouble or is_late else None
+
+
+LATE: Final = 5.0
+"""Seconds that a reading of the board may be late."""
+
+
+def _entity(me: str, here: EntityView | None, theirs: FleetEntity | None, aside: Mapping[str, int]) -> PairingEntity:
+    sums = EntitySum(here.path if here is not None else theirs.path if theirs is not None else "")
+    if theirs is not None:
+        sums.add_total(theirs)
+    if here is not None:
+        sums.add(me, here)
+    if (number := aside.get(sums.path.casefold())) is not None:
+        sums.add_held_back(number)
+    total = sums.total()
+    if theirs is None and here is not None:
+        return PairingEntity(**_values(here), here=here, total=total)
+    return PairingEntity(**(_values(here) if here is not None else {}) | _over(here, total), here=here, total=total)
+
+
+def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
+    """Return the values of an entity that are those of all its engines."""
+    state = next((state for state, _ in total.states), State.UNKNOWN)
+    is_here = here is not None and here.state is state
+    began = min((since for _, one, since in total.engines if one is state), default=None)
+    own = {} if here is not None else {"accepted": 0, "diverted": 0, "failed": 0}
+    return own | {
+        "path": total.path,
+        "state": state,
+        "since": began if began is not None else here.since if here is not None else 0.0,
+        "why": here.why if here is not None and is_here else _why(state, total),
+        "route": _route(total),
+        "sends_per_second": total.sends_per_second or 0.0,
+        "refused_per_second": total.refused_per_second or 0.0,
+        "refused_in_outage": total.refused_in_outage,
+        "refused_at": total.refused_at,
+        "refused_since": total.refused_since,
+        "first_failure_at": total.first_failure_at if state not in WELL else None,
+        "first_failure_kind": total.causes[0][0] if total.causes and state not in WELL else "",
+        "is_slow": total.slow > 0,
+        "throttled": total.throttled,
+        "throttled_since": total.throttled_since,
+        "next_ping_at": total.next_ping_at,
+        "fails_over_at": total.fails_over_at,
+        "last_ping_at": total.last_ping_at,
+        "last_ping_good": total.last_ping_good,
+    }
+
+
+def _why(state: State, total: FleetEntity) -> str:
+    """Return why it is in its worst state, which is that of other engines."""
+    where = f"at {join_names((name for name, one, _ in total.engines if one is state), 3)}"
+    if state in WELL:
+        return "sends go to the primary" if state is State.HEALTHY else "no sends at any engine"
+    if total.first_failure_at is None or not total.causes:
+        return f"{state} {where}"
+    return f"{total.causes[0][0]} since {clock(total.first_failure_at)}; {where}"
+
+
+def _route(total: FleetEntity) -> str:
+    """Return the route of all engines that send to it, or how many of them take which."""
+    routes = [(route, number) for route, number in total.routes if route != NO_SENDS]
+    if not routes:
+        return NO_SENDS if total.routes else UNKNOWN
+    if len(routes) == 1:
+        return routes[0][0]
+    return " · ".join(f"{number} {route}" for route, number in routes)
+
+
+def _values(view: EntityView) -> dict[str, Any]:
+    return {name: getattr(view, name) for name in _NAMES}
+
+
+_NAMES: Final = tuple(one.name for one in fields(EntityView))
+
+
+def pairing_of(snapshot: Snapshot) -> PairingView:
+    """Return the pairing over all engines that a snapshot shows."""
+    return fold(snapshot.entities, snapshot.fleet, snapshot.at, snapshot.syphon.destinations)
