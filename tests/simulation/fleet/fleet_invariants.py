@@ -77,7 +77,9 @@ class FleetChecker:
         order = effect.order
         self.world.log(f"{engine.boot} undoes {order.order_id[:8]} {order.subject}")
         newest = engine.truth.newest().get(order.subject)
-        is_over = order.until <= self.world.clock.now + engine.tolerance
+        text = self.world.texts.get(order.order_id)
+        until = order.until if text is None else text.until
+        is_over = until <= self.world.clock.now + engine.tolerance
         is_succeeded = newest is not None and (newest.order_id != order.order_id or not engine.truth.is_valid(newest))
         if not is_over and not is_succeeded and engine.signers_at < self.world.clock.now - LAG:
             self.fail("no order ends early", f"{engine.boot}: {order.order_id[:8]} is undone before its end")

@@ -361,7 +361,8 @@ class SimFleetEngine:
         if effect.most == 1:
             return
         before = self._whole_at.get(effect.board)
-        if before is not None and any(post.enqueued_at > before for post in reading.posts):
+        is_new = before is not None and any(post.enqueued_at > before for post in reading.posts)
+        if before is not None and is_new and not self.is_misled:
             steady = self.clock.is_steady and not self.world.has_stale
             width = self.world.clock.now - before
             self.width = min(self.width, width) if steady or self.width == inf else max(self.width, width)
