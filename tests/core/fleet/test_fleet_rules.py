@@ -42,12 +42,14 @@ from paired_servicebus.core.fleet.fleet_events import (
     Ticked,
     Watched,
     Write,
+    WriteFailed,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity, OwnDocuments
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import DestinationView, EntityView, SyphonStatus
+from paired_servicebus.core.operator.fleet_sentences import odd_cases
 
 FAST = pace.WatchPace(look=5.0, report=15.0)
 
@@ -542,6 +544,20 @@ def test_busy_silences_every_duty_for_ten_seconds(approve: Approve) -> None:
     assert engine.next_deadline >= START + 11
     approve.part(engine.view().trouble, "rules of orders")
     assert any(isinstance(one, ReadBoard) for one in engine.step(Ticked(at=START + 12)))
+
+
+def test_an_engine_that_may_only_read_the_orders_is_in_no_trouble_and_says_why_nobody_reports_fast() -> None:
+    """ "An engine that may not post on `orders` reads them and reports all the same." """
+    engine = member()
+    engine.step(OwnState(at=START, snapshot=snapshot("me")))
+    effects = engine.step(Watched(at=START + 1, is_watched=True)) + engine.step(Ticked(at=START + 5))
+    (watch,) = [one.document for one in effects if isinstance(one, Write) and isinstance(one.document, Watch)]
+    engine.step(WriteFailed(at=START + 6, document=watch, reason="needs Send", is_refused=True))
+    view = engine.view()
+    assert (view.trouble, "may not post a watch" in view.unwatched) == ("", True)
+    assert not list(odd_cases(view, START))
+    again = [engine.step(Ticked(at=START + 6 + second)) for second in range(0, 590, 30)]
+    assert not [one for step in again for one in step if isinstance(one, Write) and isinstance(one.document, Watch)]
 
 
 def test_goodbye_is_the_last_word_and_unknown_events_change_nothing() -> None:

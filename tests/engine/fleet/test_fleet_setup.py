@@ -139,3 +139,8 @@ async def test_rules_need_manage(world: World) -> None:
         await set_up_rules(admin, "primary", partial(find_missing_right, world.client()))
     with pytest.raises(FleetBoardError, match="reading the rules of"):
         await check_rights(admin, "primary", {})
+
+
+async def test_a_check_without_boards_names_the_setup(empty: World) -> None:
+    with pytest.raises(FleetBoardError, match=r"orders failed, the board is missing: run paired fleet setup"):
+        await check_rights(empty.admin(), "primary", {})

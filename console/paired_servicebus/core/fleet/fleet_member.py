@@ -390,14 +390,15 @@ class FleetMember:
             return []
         self._read_at, self._shown = at, None
         before = self._remarks
-        self._remarks = (*self._seen().remarks(), *self._unknown_orders(), *self._unwatched())
+        self._remarks = (*self._seen().remarks(), *self._unknown_orders())
         return [Say(about="fleet", text=text) for text in self._remarks if text not in before]
 
-    def _unwatched(self) -> tuple[str, ...]:
-        """Return the remark of an engine whose key only reads the orders, while a console shows the fleet."""
+    @property
+    def _unwatched(self) -> str:
+        """Return why the watch of a console makes no engine report: the key only reads the orders."""
         if self._may_post_orders or self._watched_at is None:
-            return ()
-        return ("engines report hourly: this engine's key may not post a watch; an operator's engine may",)
+            return ""
+        return "engines report hourly: this engine's key may not post a watch; an operator's engine may"
 
     def _unknown_orders(self) -> tuple[str, ...]:
         """Return the remark about engines that have seen a newer order than any whose signed bytes are known here."""
@@ -729,6 +730,7 @@ class FleetMember:
             trouble=self._troubles.text,
             trouble_since=self._troubles.since,
             watched=self._pace is not None,
+            unwatched=self._unwatched,
             look_seconds=self.look_seconds,
             read_every=self._read_every,
             expected=self._expected,

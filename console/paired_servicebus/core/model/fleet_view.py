@@ -258,6 +258,8 @@ class FleetView:
     trouble_since: float | None = None
     watched: bool = False
     """Whether a watch is on, so that all engines look and report fast."""
+    unwatched: str = ""
+    """Why no engine reports fast although a console shows the fleet; empty: they do."""
     look_seconds: float = 60.0
     """Seconds between two looks of each engine at the orders."""
     expected: int | None = None

@@ -512,7 +512,7 @@ def odd_parts(view: FleetView) -> tuple[Part, ...]:
         found.append((f"another file of signers than most: {names(others, 2)}",))
     if view.skipped:
         found.append((f"{plural(view.skipped, 'foreign or broken message')} skipped on the boards",))
-    return tuple(found)
+    return (*found, (view.unwatched,)) if view.unwatched else tuple(found)
 
 
 def gateways_part(view: FleetView) -> Part:
@@ -569,8 +569,13 @@ def ending_cases(view: FleetView, now: float) -> Cases:
 def odd_cases(view: FleetView, _now: float) -> Cases:
     """Yield what is wrong with the fleet itself."""
     for part in odd_parts(view):
-        if "skipped" not in part[0]:
+        if not _is_note(view, part):
             yield part[0], part[0]
+
+
+def _is_note(view: FleetView, part: Part) -> bool:
+    """Return whether something odd needs nobody: it is shown, and is no alarm."""
+    return "skipped" in part[0] or part[0] == view.unwatched
 
 
 # The fleet as plain lines, for `paired fleet` and `paired status --fleet`: verdict, engines, entities, orders.
@@ -591,7 +596,7 @@ def fleet_lines(pairing: PairingView, now: float, alarms: Sequence[object], *, l
     read = f", read {clock(view.read_at)}" if view.read_at is not None else ""
     lines = [f"fleet: {fleet_word(view, alarms)}, {engines_part(view)[0]}{read}"]
     lines += [f"  ! {alarm}" for alarm in alarms if lists_alarms]
-    lines += [f"  ? {part[0]}" for part in odd_parts(view) if "skipped" in part[0]]
+    lines += [f"  ? {part[0]}" for part in odd_parts(view) if _is_note(view, part)]
     lines += [f"  {text}" for text in gateways_part(view)[:1]]
     lines += ["", *_engine_rows(view, now)] if view.engines else []
     lines += ["", *_entity_rows(pairing, view)] if pairing.entities else []

@@ -21,7 +21,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES, QueueFacts
 from paired_servicebus.core.errors import FleetBoardError
@@ -223,6 +223,8 @@ async def _put(admin: RuleManagement, path: str, rule: AccessRule) -> None:
 async def _manage(request: Awaitable[T], task: str) -> T:
     try:
         return await bounded(request, CALL_SECONDS, task)
+    except ResourceNotFoundError as error:
+        raise FleetBoardError(f"{task} failed, the board is missing: run {SETUP_VERB}", is_missing=True) from error
     except (AzureError, OSError, TimeoutError, ValueError) as error:
         raise _failure(task, error) from error
 
