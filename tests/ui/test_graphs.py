@@ -22,6 +22,7 @@ from paired_servicebus.ui.render.charts import (
 )
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.state.view import Reached
+from paired_servicebus.ui.widgets.dashboard_parts import CHART_SECONDS
 from tests.graph_views import graphs
 
 from .conftest import AT
@@ -50,11 +51,12 @@ def test_columns_are_whole_numbers_of_steps(room: int, number: int) -> None:
 
 @pytest.mark.parametrize("seconds", [60, 115, 125, 295, 305, 895])
 @pytest.mark.parametrize("room", [20, 29, 45, 60, 90, 180])
-def test_a_third_of_the_width_is_filled_after_a_minute(seconds: int, room: int) -> None:
+@pytest.mark.parametrize("least", [0.0, CHART_SECONDS])
+def test_a_third_of_the_width_is_filled_after_a_minute(seconds: int, room: int, least: float) -> None:
     """Charts scale to what exists: at least a third of the width is filled after a minute."""
     known = seconds // 5
     curve = (None,) * (KEPT - known) + (7.0,) * known
-    columns = time_columns(AT, fitting_window((curve,), step=5.0, most=900.0), room, step=5.0)
+    columns = time_columns(AT, fitting_window((curve,), step=5.0, most=900.0), room, step=5.0, least=least)
     filled = [value for value in in_columns(curve, columns, step=5.0) if value is not None]
     assert 3 * len(filled) >= columns.number
     assert columns.number > room // 2

@@ -176,3 +176,23 @@ def test_an_output_that_is_gone_is_said_once() -> None:
     output.write("y")
     os.close(writer)
     assert gone == [True]
+
+
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((140, 40), marks=pytest.mark.slow)])
+async def test_on_a_slow_link_a_key_is_answered_before_its_page(
+    size: tuple[int, int], server: ControlServer, open_terminal: Open, made: Any
+) -> None:
+    """On a link of 2 kB/s the first answer comes within a second, and at 80x24 the page within two."""
+    server.publish_snapshot(made.outage())
+    terminal = await open_terminal(size=size, profile="slow")
+    await terminal.until(lambda text: READY in text)
+    await terminal.quiet()
+    assert b"\x1b[?2026" not in terminal.written, "an update that is shown at once would be shown late"
+    for key in "23456781":
+        before = len(terminal.written)
+        terminal.type(key)
+        answer = f"[{key}".encode()
+        await terminal.until(lambda _text, at=before, sought=answer: sought in terminal.written[at:])  # type: ignore[misc]
+        await terminal.quiet()
+        assert terminal.written.index(answer, before) - before <= 2_000
+        assert size != (80, 24) or len(terminal.written) - before <= 4_000

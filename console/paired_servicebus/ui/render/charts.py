@@ -57,10 +57,13 @@ class Part:
     role: Role
 
 
-def time_columns(at: float, window: float, room: int, *, step: float) -> TimeColumns:
-    """Return as many columns for `window` seconds as there is room for, each a whole number of steps and of cells."""
-    steps = round(window / step)
-    wide = next((each for each in range(1, steps) if steps % each == 0 and steps // each <= room), steps)
+def time_columns(at: float, window: float, room: int, *, step: float, least: float = 0.0) -> TimeColumns:
+    """Return as many columns for `window` seconds as there is room for, each a whole number of steps and of cells.
+
+    least: seconds of a column at least: a picture moves once in that time, which costs bytes.
+    """
+    steps, first = round(window / step), max(1, round(least / step))
+    wide = next((each for each in range(first, steps) if steps % each == 0 and steps // each <= room), steps)
     columns = max(1, steps // wide)
     cells = max(1, room // columns)
     return TimeColumns(number=columns * cells, seconds=wide * step, at=at - step / 2, cells=cells)

@@ -18,6 +18,7 @@ from paired_servicebus.ui.render.spans import (
     columns_in,
     cut,
     fit,
+    fit_name,
     line,
     name_list,
     pack,
@@ -150,7 +151,7 @@ def _glyph(client: GatewayClient) -> Span:
 def _row(client: GatewayClient, view: View, width: int) -> Line:
     selected = client.id == view.client
     spans = [Span(" ▸" if selected else "  ", Role.KEY), _glyph(client)]
-    spans.append(Span(fit(words.client_title(client), _name_width(width)), Role.TITLE if selected else Role.TEXT))
+    spans.append(Span(fit_name(words.client_title(client), _name_width(width)), Role.TITLE if selected else Role.TEXT))
     for column in columns_in(width, COLUMNS):
         drawn = column.draw(client, view.now)
         spans.append(Span(_cell(column, drawn.text), drawn.role))

@@ -294,6 +294,8 @@ def _line(entry: LogEntry, width: int) -> Line:
 SHORT_SECONDS: Final = 300.0
 GRAPHS_WIDE: Final = 120
 """Columns from which there are charts."""
+CHART_SECONDS: Final = 15.0
+"""Seconds of a chart's column at least."""
 LEAST_CHART: Final = 5
 """Rows of a chart: title, three of bars, axis."""
 LEFT_LABEL: Final = 12
@@ -455,7 +457,7 @@ def _charts(graphs: Graphs, curves: Curves, marks: Sequence[Mark], width: int, h
     """Return title, rows and axis: sends a second on the left, milliseconds of a send on the right."""
     half = (width - GAP) // 2
     window = _window(graphs, KEPT * graphs.step)
-    columns = time_columns(graphs.at, window, half - SCALE - 2, step=graphs.step)
+    columns = time_columns(graphs.at, window, half - SCALE - 2, step=graphs.step, least=CHART_SECONDS)
     rows = height - 2
     sends, times = _sends(graphs, curves, columns, rows), _times(graphs, curves, columns, rows)
     minutes = round(window / 60)

@@ -35,6 +35,7 @@ from paired_servicebus.ui.render.spans import (
     Span,
     cut,
     fit,
+    fit_name,
     line,
     pack,
     rule,
@@ -331,7 +332,7 @@ def _engine(
     spans = [
         mark,
         Span(f"{look.glyph if look else '○'} ", look.role if look else Role.UNKNOWN),
-        Span(fit(name, NAME if width >= ENGINES_WIDE else NARROW), Role.TITLE),
+        Span(fit_name(name, NAME if width >= ENGINES_WIDE else NARROW), Role.TITLE),
         Span(f" {how}", Role.MUTED if how in ("shown here", "healthy") else Role.SUSPECT),
         Span(", read-only" if found.read_only else "", Role.SUSPECT),
         Span(f" as of {clock(found.at)}, old · " if old else " · ", Role.MUTED),

@@ -13,7 +13,7 @@ from paired_servicebus.core.model.message_search import MAX_SEARCHED
 from paired_servicebus.core.model.message_view import MessageKind, MessagePage, MessageRow, by_destination
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, size
 from paired_servicebus.core.text.time_format import age, day_and_clock
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, wrap
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, fit_name, line, pack, rule, wrap
 from paired_servicebus.ui.state.message_choices import MessageChoices, MessageTab, number_in
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
@@ -34,6 +34,8 @@ class MessageColumn:
     most: int = 0
     """Cells at most; 0: any number."""
     align: Literal["left", "right"] = "left"
+    is_name: bool = False
+    """Whether it is cut in the middle."""
 
 
 def _waits(row: MessageRow, read_at: float) -> Span:
@@ -57,10 +59,16 @@ COLUMNS: Final[tuple[MessageColumn, ...]] = (
         width=11,
         share=3,
         most=60,
+        is_name=True,
         draw=lambda row, _: Span(row.destination) if row.destination else Span(NO_DESTINATION, Role.SUSPECT),
     ),
     MessageColumn(
-        title="message id", width=10, share=4, most=64, draw=lambda row, _: Span(row.message_id or NOT_KNOWN)
+        title="message id",
+        width=10,
+        share=4,
+        most=64,
+        is_name=True,
+        draw=lambda row, _: Span(row.message_id or NOT_KNOWN),
     ),
     MessageColumn(title="waiting", width=7, align="right", draw=_waits),
     MessageColumn(title="size", width=8, align="right", draw=lambda row, _: Span(size(row.size))),
@@ -194,7 +202,8 @@ class _Rows(LazyLines):
         spans = [Span(("*" if row.number in self._marks else " ") + ("▸" if selected else " "), Role.KEY)]
         for column, cells in self._columns:
             drawn = column.draw(row, self._read_at)
-            spans.append(Span(f"{fit(drawn.text, cells, column.align)} ", drawn.role))
+            text = fit_name(drawn.text, cells) if column.is_name else fit(drawn.text, cells, column.align)
+            spans.append(Span(f"{text} ", drawn.role))
         return line(*spans, ground=Role.SELECTED if selected else None)
 
 
