@@ -10,12 +10,13 @@ import pytest
 from rich.cells import cell_len
 
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
+from paired_servicebus.ui.render.spans import fit_name
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.pick_list import Choice, PickList, narrowed
 from paired_servicebus.ui.screens.questions import ArmDialog
-from paired_servicebus.ui.state.view import Page, Records, Unreachable
+from paired_servicebus.ui.state.view import Page, Records, Unreachable, alarms_of
 from paired_servicebus.ui.widgets.entity_table import EntityTable
-from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine
+from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine, SummaryLines
 from tests import fleet_views, gateway_views
 
 from .conftest import AT
@@ -298,3 +299,44 @@ async def test_an_answer_leaves_the_screen(open_console: Any, made: Any) -> None
         await console.told(made.snapshot())
         assert console.app.screen.query_one(AnswerLine)
         assert "not possible" not in console.screen()
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [("who forced", "events"), ("eta", "backlog"), ("lost", "backlog"), ("pause", "pause syphon"),
+     ("what is wrong?", "why"), ("how long was the outage", "incidents"), ("where is", "engines")],
+)  # fmt: skip
+async def test_the_command_bar_understands_what_people_ask(
+    open_console: Any, made: Any, asked: str, found: str
+) -> None:
+    """The command bar finds by words that people use."""
+    async with open_console(made.outage()) as console:
+        await console.press("colon")
+        console.app.focused.value = asked
+        await console.pilot.pause()
+        assert isinstance(console.app.screen, PickList)
+        assert found in [one.label for one in console.app.screen.listed]
+
+
+async def test_a_key_and_a_click_open_the_page_that_explains_the_first_lines(open_console: Any, made: Any) -> None:
+    """Every alarm names its page."""
+    async with open_console(made.snapshot()) as console:
+        await console.press("0")
+        assert "nothing is known to be wrong" in console.screen()
+        await console.told(made.outage())
+        worst = alarms_of(made.outage())[0]
+        await console.press("0")
+        page = list(Page)[worst.page - 1]
+        assert console.app.view.page is (Page.ENTITY if page is Page.PAIRING else page)
+        await console.press("1")
+        await console.pilot.click(SummaryLines, offset=(5, 0))
+        assert console.app.view.page is not Page.PAIRING
+
+
+def test_long_names_of_a_family_stay_apart() -> None:
+    """Names are cut in the middle."""
+    names = [f"contoso.production.westeurope.orders-{number}" for number in range(300)]
+    shown = {fit_name(name, 23) for name in names}
+    assert len(shown) == 300
+    assert all(cell_len(one) == 23 and one.startswith("contoso.pro…") for one in shown)
+    assert cell_len(fit_name("界" * 40, 11)) == 11
