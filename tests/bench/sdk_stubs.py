@@ -14,9 +14,15 @@ from typing import Final
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from paired_servicebus.core.backlog.queue_settings import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, QueueFacts
+from paired_servicebus.core.backlog.queue_settings import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    Depth,
+    QueueFacts,
+    QueueWanted,
+)
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
-from paired_servicebus.pairing.management.management_port import Depth, QueueWanted
 
 TRIP: Final = 0.005
 """Seconds until a stub answers."""

@@ -14,6 +14,7 @@ import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
+from paired_servicebus.core.backlog.queue_settings import BACKLOG_QUEUE
 from paired_servicebus.core.drill import drill_plan
 from paired_servicebus.core.drill.drill_plan import (
     CLOCK_MARGIN,
@@ -35,7 +36,6 @@ from paired_servicebus.drill.drill_run import DrillEntities
 from paired_servicebus.engine.clients import client_factory
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.readiness.readiness_check import last_drill
-from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from paired_servicebus.verbs.check_verb import check

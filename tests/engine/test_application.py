@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import paired_servicebus
 from paired_servicebus import Namespace, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
+from paired_servicebus.core.backlog.queue_settings import QueueWanted
 from paired_servicebus.core.errors import CleanUpError, CommandRefusedError, ConfigurationError
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
@@ -38,7 +39,7 @@ from paired_servicebus.engine.instance.lock import LockHolder, acquire
 from paired_servicebus.engine.readiness.readiness_check import queues_in_use, read_local_usage
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.management_port import Management, QueueWanted, management_of
+from paired_servicebus.pairing.management.management_port import Management, management_of
 from paired_servicebus.pairing.monitoring import backlog_inspection
 from paired_servicebus.pairing.opening import PairingOptions
 from servicebus_amqp.server import admission

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import RedriveError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import State
@@ -29,7 +30,6 @@ from paired_servicebus.core.pump.pump_progress import PumpProgress
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.management.backlog_queues import DepthSample
-from paired_servicebus.pairing.management.management_port import Depth
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import syphon as redrive

@@ -15,6 +15,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.backlog import depth_readings
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import CommandRefusedError, MessagesUnknownError, WireError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import State
@@ -30,7 +31,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.management_port import Depth, Management, management_of
+from paired_servicebus.pairing.management.management_port import Management, management_of
 from paired_servicebus.pairing.monitoring import message_looks as module
 from paired_servicebus.pairing.syphon import amqp_pump
 from paired_servicebus.pairing.syphon.amqp_pump import DeferredScan

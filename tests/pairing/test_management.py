@@ -33,7 +33,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.backlog import queue_settings
-from paired_servicebus.core.backlog.queue_settings import QueueFacts
+from paired_servicebus.core.backlog.queue_settings import (
+    BACKLOG_QUEUE,
+    AccessRule,
+    Depth,
+    QueueFacts,
+    QueueStatus,
+    QueueWanted,
+    TopicFacts,
+)
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier
 from paired_servicebus.core.model.pairing_events import Warned
@@ -41,16 +49,10 @@ from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management import management_port as atom
 from paired_servicebus.pairing.management.management_port import (
-    BACKLOG_QUEUE,
     TIMESPAN_MAX,
-    AccessRule,
     AtomAdmin,
-    Depth,
     Management,
-    QueueStatus,
-    QueueWanted,
     RuleManagement,
-    TopicFacts,
     is_refusal,
     is_there_already,
     is_transient,

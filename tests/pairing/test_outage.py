@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import (
     BacklogUnavailableError,
     PairedClientError,
@@ -41,7 +42,7 @@ from paired_servicebus.core.model.snapshot import EntityView, SyphonStatus
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from paired_servicebus.pairing.envelope_codec import park
-from paired_servicebus.pairing.management.management_port import AtomAdmin, Depth
+from paired_servicebus.pairing.management.management_port import AtomAdmin
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, encoded, too_large
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message

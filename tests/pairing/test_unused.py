@@ -17,7 +17,14 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage
-from paired_servicebus.core.backlog.queue_settings import LOCK, MAX_DELIVERIES, MAX_SIZE_MB
+from paired_servicebus.core.backlog.queue_settings import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    Depth,
+    QueueStatus,
+    QueueWanted,
+)
 from paired_servicebus.core.errors import BacklogUnavailableError, CleanUpError, IllegalEventError, WireLinkError
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead, Warned
@@ -25,13 +32,7 @@ from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.guard import CommandContext, StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.management_port import (
-    Depth,
-    Management,
-    QueueStatus,
-    QueueWanted,
-    management_of,
-)
+from paired_servicebus.pairing.management.management_port import Management, management_of
 from paired_servicebus.pairing.monitoring import backlog_inspection
 from paired_servicebus.pairing.monitoring import backlog_inspection as module
 from paired_servicebus.pairing.sending.paired_sender import PairedSender

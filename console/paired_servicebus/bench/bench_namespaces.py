@@ -20,8 +20,9 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.backlog.queue_settings import BACKLOG_QUEUE
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
-from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE, Management, management_of
+from paired_servicebus.pairing.management.management_port import Management, management_of
 from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 MANAGING: Final = 30.0

@@ -9,7 +9,7 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
-from paired_servicebus.core.backlog.queue_settings import queue_path
+from paired_servicebus.core.backlog.queue_settings import BACKLOG_QUEUE, queue_path
 from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.policy import Policy
@@ -31,7 +31,7 @@ from paired_servicebus.demo.scenarios import (
     Scenario,
 )
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE, management_of
+from paired_servicebus.pairing.management.management_port import management_of
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.sandbox_process import SandboxProcess
 from paired_servicebus.workload.workload import MessageStream, Workload, peek_ids

@@ -15,7 +15,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.accounting.ledger import balance
 from paired_servicebus.core.accounting.send_times import SendAttempt, detection_start, diversion_seconds
-from paired_servicebus.core.backlog.queue_settings import queue_path
+from paired_servicebus.core.backlog.queue_settings import QueueStatus, QueueWanted, queue_path
 from paired_servicebus.core.drill import drill_plan
 from paired_servicebus.core.drill.drill_plan import (
     EFFECT_SECONDS,
@@ -48,12 +48,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.management.backlog_queues import first_line
-from paired_servicebus.pairing.management.management_port import (
-    QueueStatus,
-    QueueWanted,
-    is_there_already,
-    is_transient,
-)
+from paired_servicebus.pairing.management.management_port import is_there_already, is_transient
 from paired_servicebus.pairing.runtime.deadlines import Clock, bounded, end_all
 from paired_servicebus.temporary_entities.managed_namespace import (
     MANAGING,

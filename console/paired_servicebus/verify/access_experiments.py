@@ -13,6 +13,7 @@ from uuid import UUID
 
 from azure.core.credentials import AzureNamedKeyCredential
 
+from paired_servicebus.core.backlog.queue_settings import AccessRule, QueueWanted
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.envelope import BROKERS, PATH
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
@@ -20,7 +21,6 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.amqp_client.endpoint import connect
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import open_envelope, restore_message
-from paired_servicebus.pairing.management.management_port import AccessRule, QueueWanted
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
 from paired_servicebus.verify.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
 from servicebus_amqp.encoding.amqp_types import (

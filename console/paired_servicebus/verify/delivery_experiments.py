@@ -10,12 +10,12 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError, SessionCannotBeLockedError, SessionLockLostError
 
+from paired_servicebus.core.backlog.queue_settings import QueueWanted
 from paired_servicebus.core.errors import WireRequestError
 from paired_servicebus.core.model.envelope import PING_CONTENT_TYPE
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.reconnecting import peek, receive_deferred, update_disposition
 from paired_servicebus.pairing.envelope_codec import broker_properties
-from paired_servicebus.pairing.management.management_port import QueueWanted
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.verify.trial import Experiment, Observation, SkippedError, Trial, id_of, letter
 from servicebus_amqp.encoding.amqp_types import Int, Timestamp

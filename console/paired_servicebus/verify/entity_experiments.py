@@ -8,12 +8,18 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from paired_servicebus.core.backlog.queue_settings import LOCK, LONGEST, MAX_DELIVERIES, MAX_SIZE_MB, QueueFacts
+from paired_servicebus.core.backlog.queue_settings import (
+    LOCK,
+    LONGEST,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    QueueFacts,
+    QueueStatus,
+)
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
-from paired_servicebus.pairing.management.management_port import QueueStatus
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import MANAGING, NotPermittedError
 from paired_servicebus.verify.trial import (

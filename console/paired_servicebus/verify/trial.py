@@ -16,10 +16,10 @@ from typing import Final, Self
 
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.core.backlog.queue_settings import BACKLOG_QUEUE, QueueWanted
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.engine.clients.client_factory import close_quietly
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE, QueueWanted
 from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from servicebus_amqp.encoding.message_sections import (

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES
+from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES, AccessRule, QueueWanted
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board
 from paired_servicebus.engine.fleet.board_setup import (
@@ -22,7 +22,6 @@ from paired_servicebus.engine.fleet.board_setup import (
     set_up_rules,
 )
 from paired_servicebus.engine.fleet.service_bus_board import find_missing_right
-from paired_servicebus.pairing.management.management_port import AccessRule, QueueWanted
 from servicebus_sandbox.broker.entity_settings import Right
 
 from .conftest import ORDERS, REPORTS, World

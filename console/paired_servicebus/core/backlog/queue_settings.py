@@ -1,7 +1,7 @@
-"""The backlog queues' names and settings: the expected ones, and those that can lose a message.
+"""What a queue or topic is: backlog queues' names, settings and hazards, access rules and counts.
 
-They are created with one set of settings; a queue that exists already is used as its owner made it, unless it can lose
-an accepted message (SPEC.md sections 4.1 and 4.2).
+Backlog queues are created with one set of settings; a queue that exists already is used as its owner made it, unless it
+can lose an accepted message (SPEC.md sections 4.1 and 4.2).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Final
 
 MAX_SIZE_MB: Final = 5120
@@ -61,6 +62,85 @@ class QueueFacts:
     forwards_dead_letters_to: str = ""
     """The entities that get its messages and its dead letters; empty: none."""
     metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """A topic's description by its namespace."""
+
+    path: str
+    metadata: str = ""
+    """The topic's UserMetadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """One queue's counts by its namespace; a namespace that throttles reports zeros."""
+
+    messages: int
+    """All but dead letters; deferred and scheduled ones included."""
+    dead_lettered: int
+    size_bytes: int
+    scheduled: int = 0
+    """Of `messages`: scheduled for later."""
+    last_active: float | None = None
+    """Time of the last send or receive, in epoch seconds; None: never, or unknown."""
+    created_at: float | None = None
+    """In epoch seconds; None: unknown."""
+
+
+class QueueStatus(StrEnum):
+    """The operations that a queue permits. The pairing itself sets only the first two."""
+
+    ACTIVE = "Active"
+    SEND_DISABLED = "SendDisabled"
+    DISABLED = "Disabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+
+SEND, LISTEN, MANAGE = "Send", "Listen", "Manage"
+"""The rights of rules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """A shared access rule: its key gives its rights at a queue, or in the whole namespace.
+
+    key: in base64; empty: unknown here, or left to the namespace.
+    """
+
+    name: str
+    rights: frozenset[str]
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWanted:
+    """The settings of a queue to be created; None and False leave one to the namespace. rules: those of the queue."""
+
+    lock: timedelta | None = None
+    sessions: bool = False
+    duplicate_window: timedelta | None = None
+    dead_letters_expired: bool = False
+    rules: tuple[AccessRule, ...] = ()
+    max_size_mb: int | None = None
+    max_deliveries: int | None = None
+    metadata: str = ""
+    """The queue's UserMetadata."""
+    batched: bool = False
+    endless: bool = False
+    """Whether neither its messages nor the queue itself expire: both spans are TimeSpan.MaxValue."""
+
+
+BACKLOG_QUEUE: Final = QueueWanted(
+    max_size_mb=MAX_SIZE_MB,
+    max_deliveries=MAX_DELIVERIES,
+    endless=True,
+    lock=LOCK,
+    dead_letters_expired=True,
+    batched=True,
+)
+"""A backlog queue is created with exactly these settings (SPEC.md section 4.2)."""
 
 
 def differences(queue: QueueFacts) -> list[str]:

@@ -23,18 +23,21 @@ from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
-from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES, QueueFacts
+from paired_servicebus.core.backlog.queue_settings import (
+    LISTEN,
+    MANAGE,
+    MAX_DELIVERIES,
+    SEND,
+    AccessRule,
+    QueueFacts,
+    QueueWanted,
+)
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board, board_path
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pairing.management.management_port import (
-    LISTEN,
-    MANAGE,
-    SEND,
-    AccessRule,
     Management,
-    QueueWanted,
     RuleManagement,
     is_refusal,
     is_there_already,

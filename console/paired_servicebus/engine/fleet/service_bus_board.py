@@ -17,6 +17,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.connection_string import parts_of
+from paired_servicebus.core.backlog.queue_settings import AccessRule
 from paired_servicebus.core.errors import FleetBoardError, WireError, WireRequestError
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Document, Posted, board_path, kind_of
 from paired_servicebus.core.fleet.fleet_events import Clean
@@ -28,7 +29,6 @@ from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, writ
 from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
-from paired_servicebus.pairing.management.management_port import AccessRule
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
 from paired_servicebus.secret import Secret
 from servicebus_amqp import ACCEPTED

@@ -23,8 +23,10 @@ from azure.core.exceptions import AzureError
 
 from paired_servicebus.core.backlog.backlog_totals import NOTHING, QueueCounters
 from paired_servicebus.core.backlog.queue_settings import (
+    BACKLOG_QUEUE,
     SEGMENT,
     BacklogQueues,
+    Depth,
     QueueFacts,
     differences,
     hazards,
@@ -40,8 +42,6 @@ from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pairing.amqp_client.endpoint import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.management.management_port import (
-    BACKLOG_QUEUE,
-    Depth,
     ListTooLongError,
     Management,
     is_refusal,

@@ -17,9 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from xml.etree.ElementTree import Element, SubElement
 
@@ -34,7 +33,14 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.core.backlog.queue_settings import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, QueueFacts
+from paired_servicebus.core.backlog.queue_settings import (
+    AccessRule,
+    Depth,
+    QueueFacts,
+    QueueStatus,
+    QueueWanted,
+    TopicFacts,
+)
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.pairing import sdk_internals
 
@@ -48,60 +54,6 @@ T = TypeVar("T")
 
 PROXY_REFUSED: Final = 407
 """A proxy's answer to a missing or wrong password."""
-
-
-class QueueStatus(StrEnum):
-    """The operations that a queue permits. The pairing itself sets only the first two."""
-
-    ACTIVE = "Active"
-    SEND_DISABLED = "SendDisabled"
-    DISABLED = "Disabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
-
-
-SEND, LISTEN, MANAGE = "Send", "Listen", "Manage"
-"""The rights of rules."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRule:
-    """A shared access rule: its key gives its rights at a queue, or in the whole namespace.
-
-    key: in base64; empty: unknown here, or left to the namespace.
-    """
-
-    name: str
-    rights: frozenset[str]
-    key: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueWanted:
-    """The settings of a queue to be created; None and False leave one to the namespace. rules: those of the queue."""
-
-    lock: timedelta | None = None
-    sessions: bool = False
-    duplicate_window: timedelta | None = None
-    dead_letters_expired: bool = False
-    rules: tuple[AccessRule, ...] = ()
-    max_size_mb: int | None = None
-    max_deliveries: int | None = None
-    metadata: str = ""
-    """The queue's UserMetadata."""
-    batched: bool = False
-    endless: bool = False
-    """Whether neither its messages nor the queue itself expire: both spans are TimeSpan.MaxValue."""
-
-
-BACKLOG_QUEUE: Final = QueueWanted(
-    max_size_mb=MAX_SIZE_MB,
-    max_deliveries=MAX_DELIVERIES,
-    endless=True,
-    lock=LOCK,
-    dead_letters_expired=True,
-    batched=True,
-)
-"""A backlog queue is created with exactly these settings (SPEC.md section 4.2)."""
 
 
 _FACTS: Final[tuple[tuple[str, str, type], ...]] = (
@@ -121,31 +73,6 @@ _FACTS: Final[tuple[tuple[str, str, type], ...]] = (
     ("metadata", "UserMetadata", str),
 )
 """The fields of QueueFacts, the service's names for them, and their types; ARM writes the names in its own way."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFacts:
-    """A topic's description by its namespace."""
-
-    path: str
-    metadata: str = ""
-    """The topic's UserMetadata."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Depth:
-    """One queue's counts by its namespace; a namespace that throttles reports zeros."""
-
-    messages: int
-    """All but dead letters; deferred and scheduled ones included."""
-    dead_lettered: int
-    size_bytes: int
-    scheduled: int = 0
-    """Of `messages`: scheduled for later."""
-    last_active: float | None = None
-    """Time of the last send or receive, in epoch seconds; None: never, or unknown."""
-    created_at: float | None = None
-    """In epoch seconds; None: unknown."""
 
 
 class ListTooLongError(Exception):

@@ -42,7 +42,15 @@ from paired_servicebus.core.backlog.backlog_totals import (
     parked_view,
 )
 from paired_servicebus.core.backlog.depth_readings import DepthReading, GrowthDetector, PollReason, QueueUsage, every
-from paired_servicebus.core.backlog.queue_settings import MB, BacklogQueues, QueueFacts, differences, hazards
+from paired_servicebus.core.backlog.queue_settings import (
+    MB,
+    BacklogQueues,
+    Depth,
+    QueueFacts,
+    QueueStatus,
+    differences,
+    hazards,
+)
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError, WireTimeoutError
 from paired_servicebus.core.model.pairing_events import QueueRead
 from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
@@ -66,7 +74,7 @@ from paired_servicebus.pairing.management.backlog_queues import (
     depth,
     first_line,
 )
-from paired_servicebus.pairing.management.management_port import Depth, Management, QueueStatus
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sender_link import close_link
