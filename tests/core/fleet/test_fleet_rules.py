@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -463,18 +462,6 @@ def test_hostile_documents_are_bounded() -> None:
         49,
         True,
     )
-
-
-def test_a_view_of_forged_presences_with_long_paths_stays_small() -> None:
-    """Two thousand of them are 3 MB on the board, and each console gets the view each second."""
-    long = tuple(
-        FleetEntityState(path=f"{number}-" + "x" * 250, state=State.FAILED_OVER, since=START) for number in range(50)
-    )
-    seen = roster(*(posted(n, presence(f"e{n}", not_well=long)) for n in range(1, 2_000))).engines(START + 10)
-    view = FleetView(me="me", engines=seen.engines, entities=seen.entities())
-    assert len(msgspec.json.encode(view)) < 600_000
-    assert sum(len(one.path) for engine in seen.engines for one in engine.not_well) <= 65_536
-    assert len(seen.engines) == MAX_ENGINES
 
 
 def test_expected_and_known_engines_stay_in_a_flood_and_no_claim_drives_them_out() -> None:

@@ -65,8 +65,6 @@ MAX_SHOWN: Final = 200
 """Entities of a view, the worst first."""
 MAX_MERGED: Final = 10_000
 """Distinct paths merged; unsigned reports may name any number."""
-MAX_NAMED_CHARS: Final = 65_536
-"""Characters of entities' paths in one view: unsigned presences may have any, and a view goes to each console."""
 
 
 def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
@@ -532,7 +530,7 @@ class RosterView:
 
     def __init__(self, shown: list[EngineReport], known: list[EngineReport]) -> None:
         self.reports = tuple(known)
-        self.engines: tuple[FleetEngine, ...] = _bounded(one.engine for one in shown)
+        self.engines: tuple[FleetEngine, ...] = tuple(one.engine for one in shown)
         self.answers = {_key(one.engine): one.answers for one in shown}
         self._entities: tuple[FleetEntity, ...] | None = None
 
@@ -558,16 +556,6 @@ class RosterView:
         """Return the remarks for the operator: claims of a flood accuse nobody."""
         running = [one.engine for one in self.reports if one.engine.status is not FleetStatus.ENDED]
         return (*_namesakes(running), *_clocks(running), *_signers(running))
-
-
-def _bounded(engines: Iterable[FleetEngine]) -> tuple[FleetEngine, ...]:
-    """Return the engines, without names of entities beyond MAX_NAMED_CHARS: their numbers by state stay."""
-    found, left = [], MAX_NAMED_CHARS
-    for engine in engines:
-        size = sum(len(one.path) for one in engine.not_well)
-        found.append(engine if size <= left else replace(engine, not_well=()))
-        left -= min(size, left)
-    return tuple(found)
 
 
 def _namesakes(engines: list[FleetEngine]) -> tuple[str, ...]:
