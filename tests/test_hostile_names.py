@@ -63,11 +63,11 @@ HOSTILE = {
 }
 """Names, ids, reasons and bodies as a stranger may choose them."""
 COLUMNS = {
-    "events": "entity why reason by target text about message_id command failure",
-    "timeline": "entity why reason by target text about command outcome was now",
+    "events": "entity why reason operator target text about message_id command failure",
+    "timeline": "entity why reason operator target text about command outcome was now",
     "audit": "entity message_id reason stream",
     "verdicts": "entity rests_on",
-    "engines": "end_reason primary secondary engine ended",
+    "engines": "end_reason primary_namespace secondary_namespace engine ended",
     "episodes": "entity cause end_reason engine",
     "cost": "cause",
 }

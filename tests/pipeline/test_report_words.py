@@ -84,7 +84,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "no direct send is recorded": (("update made_audit set direct = 0",), ("Direct sends are not",)),
     "no journal of a syphon": (("update made_engines set syphon = false",), ("UNKNOWN: ", "2 still parked")),
     "receivers report": ((TOLD,), ("the receivers' records",)),
-    "receivers of one entity report": ((SECOND, TOLD), ("1 without a receiver's", "Receivers of 1 of 2\n")),
+    "receivers of one entity report": ((SECOND, TOLD), ("1 without a receiver's", "Receivers of 1 of 2 entities")),
     "records are missing": ((GAP,), ("303        3  22:14:20", "e lacks 3 records")),
 }  # fmt: skip
 

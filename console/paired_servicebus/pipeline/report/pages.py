@@ -25,7 +25,7 @@ from paired_servicebus.pipeline.report import sentences
 from paired_servicebus.pipeline.report.plots import draw_twice
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock
-from paired_servicebus.pipeline.report.verdict import LEADS, TONES, count_rows, verdict_sentence
+from paired_servicebus.pipeline.report.verdict import LEADS, TONES, count_rows, verdict_grounds, verdict_headline
 from paired_servicebus.pipeline.table_commands import aligned
 
 Reader = Literal["boss", "customers", "engineers"]
@@ -63,7 +63,8 @@ def rendered(report: Report, version: Version) -> str:
         lead=LEADS.get(report.judgement.verdict, ""),
         skeleton=_SKELETONS[version.medium],
         words=sentences,
-        verdict=verdict_sentence(report.judgement),
+        verdict=verdict_headline(report.judgement),
+        grounds=" ".join(verdict_grounds(report.judgement)),
         tone=TONES.get(report.judgement.verdict, "doubt"),
         counts=count_rows(report.judgement),
         plots=_plots(report) if version.medium == "html" else {},

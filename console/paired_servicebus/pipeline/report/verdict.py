@@ -174,6 +174,11 @@ MAX_NAMED: Final = 5
 
 def verdict_sentence(judgement: Judgement) -> str:
     """Return the verdict with every number that is no good end, and what it rests on."""
+    return " ".join((verdict_headline(judgement), *verdict_grounds(judgement)))
+
+
+def verdict_headline(judgement: Judgement) -> str:
+    """Return the verdict with every number that is no good end."""
     numbers = _numbers(judgement.incident)
     beside = f": {numbers}" if numbers else ""
     match judgement.verdict:
@@ -183,18 +188,17 @@ def verdict_sentence(judgement: Judgement) -> str:
             return 'No message of this time was recorded one by one, so none is judged (journal = "all" records each).'
         case "lost":
             mine = judgement.incident.lost or judgement.incident.missing
-            sentence = f"{LEADS['lost']}{'' if mine else ', none of them known in this report'}{beside}."
+            return f"{LEADS['lost']}{'' if mine else ', none of them known in this report'}{beside}."
         case "not delivered":
-            sentence = f"{LEADS['not delivered']}{beside}."
+            return f"{LEADS['not delivered']}{beside}."
         case "unknown":
-            sentence = f"Whether messages were lost is UNKNOWN{beside}."
+            return f"Whether messages were lost is UNKNOWN{beside}."
         case "accepted":
-            sentence = f"Accepted, but receipt is NOT CONFIRMED{beside}."
+            return f"Accepted, but receipt is NOT CONFIRMED{beside}."
         case word:
             subject = "Nothing" if judgement.incident.direct else "No parked message"
             by = ", by the receivers' records" if judgement.receivers else ""
-            sentence = f"{subject} was lost{' so far' if word == 'open' else ''}{by}{beside}."
-    return " ".join([sentence, *_grounds(judgement)])
+            return f"{subject} was lost{' so far' if word == 'open' else ''}{by}{beside}."
 
 
 def _numbers(counts: Counts) -> str:
@@ -202,8 +206,10 @@ def _numbers(counts: Counts) -> str:
     return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)
 
 
-def _grounds(judgement: Judgement) -> Iterator[str]:
-    """Yield what else is known: losses outside, the evidence, receipts that no judgement has."""
+def verdict_grounds(judgement: Judgement) -> Iterator[str]:
+    """Yield what else is known: losses outside, the evidence, engines without a journal here, receipts not judged."""
+    if judgement.verdict in ("not judged", "not recorded"):
+        return
     if judgement.outside:
         yield f"Outside of this report: {_numbers(judgement.outside)}."
     if judgement.rests_on:
