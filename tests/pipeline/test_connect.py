@@ -1,4 +1,4 @@
-"""A Spark Connect server as the pipeline's Spark: the tables are those of a session of its own.
+"""A Spark Connect server as the pipeline's Spark: the tables are those that duckdb makes.
 
 `python -m tests.long connect` runs it: pyspark's own server, on loopback.
 """
@@ -24,7 +24,7 @@ from paired_servicebus.pipeline.spark.spark_session import find_java
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest
 from tests.bench.spark.synthetic_journal import write_journal
-from tests.pipeline.batches import rows_of
+from tests.pipeline.test_spark_judges import compare_tables
 from tests.ports import free_port
 
 pytestmark = [
@@ -33,7 +33,7 @@ pytestmark = [
 ]
 READY = 120.0
 LONG = 900.0
-EVENTS = 20_000
+EVENTS = 6_000
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait()
 
 
-def make(journal: Path, tables: Path, master: str | None) -> None:
+def make(journal: Path, tables: Path, master: str) -> None:
     pipeline = start_pipeline(PipelineOrder(journals=(journal,), tables=tables, once=True, master=master))
     try:
         assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
@@ -82,17 +82,14 @@ def make(journal: Path, tables: Path, master: str | None) -> None:
         pipeline.stop()
 
 
-def test_a_connect_servers_tables_are_those_of_a_session_of_its_own(server: str, tmp_path: Path) -> None:
+def test_a_connect_servers_tables_are_those_without_spark(server: str, tmp_path: Path) -> None:
     write_journal(tmp_path / "j", EVENTS, lines=EVENTS // 4)
     late = sorted((tmp_path / "j" / CLOSED).iterdir())[-1]
     late = late.rename(tmp_path / late.name)
     make(tmp_path / "j", tmp_path / "there", server)
     late.rename(tmp_path / "j" / CLOSED / late.name)
     make(tmp_path / "j", tmp_path / "there", server)
-    make(tmp_path / "j", tmp_path / "here", None)
-    there, here = rows_of(tmp_path / "there"), rows_of(tmp_path / "here")
-    for table, rows in here.items():
-        assert there[table] == rows, table
+    compare_tables(tmp_path / "there", tmp_path / "j")
 
 
 def test_a_journal_is_followed_by_a_connect_server(server: str, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipe
 from paired_servicebus.pipeline.table_store.lake import Change, Lake
 from paired_servicebus.pipeline.table_store.store_path import StorePath, _opened, place_of
 from tests.bench.spark.synthetic_journal import write_journal
-from tests.pipeline.batches import rows_of
 from tests.pipeline.maven import HADOOP_AWS, jars
+from tests.pipeline.test_spark_judges import compare_tables
 from tests.ports import free_port
 
 READY = 60.0
 LONG = 900.0
-EVENTS = 20_000
+EVENTS = 6_000
 needs_spark = pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "all", reason="python -m tests.long s3-store")
 
 
@@ -142,10 +142,7 @@ def test_the_pipeline_reads_and_writes_a_store(
     (bucket / "journal" / CLOSED / late.name).write_bytes(late.read_bytes())
     make(bucket / "journal", bucket / "tables")
     late.rename(tmp_path / "j" / CLOSED / late.name)
-    make(tmp_path / "j", tmp_path / "tables")
-    stored, local = rows_of(bucket / "tables"), rows_of(tmp_path / "tables")
-    for table, rows in local.items():
-        assert stored[table] == rows, table
+    compare_tables(bucket / "tables", tmp_path / "j")
     url = str(bucket / "tables")
     assert main(["tables", "query", "--tables", url, "select count(*) as n from events", "--format", "csv"]) == 0
     assert capsys.readouterr().out.split() == ["n", str(EVENTS)]

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from paired_servicebus.core.model.pairing_events import EngineStopped, Record, Warned
 from paired_servicebus.pipeline.journal_tables import JournalTables
+from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.pipeline.batches import MINUTES_OF_SPARK, take_once, write_file
@@ -45,7 +46,12 @@ def _plain(value: Any) -> Any:
 
 def compare(spark: Any, folder: Path, journal: Path) -> None:
     take_once(spark, folder / "tables", journal)
-    with Tables.open(folder / "tables") as by_spark, JournalTables.open([journal]) as by_functions:
+    compare_tables(folder / "tables", journal)
+
+
+def compare_tables(tables: Place, journal: Path) -> None:
+    """The tables that Spark made of a journal have the rows that duckdb makes of it."""
+    with Tables.open(tables) as by_spark, JournalTables.open([journal]) as by_functions:
         for table in TABLES:
             mine, theirs = rows_of(by_functions, table), rows_of(by_spark, table)
             only = [one for one in mine if one not in theirs], [one for one in theirs if one not in mine]

@@ -38,6 +38,7 @@ from paired_servicebus.pipeline.ingest.journal_files import (
 )
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
+    as_frame,
     frame,
     merge_parts,
     parts,
@@ -261,7 +262,7 @@ class _Judgement:
         names = {row["pairing_name"]: row["pairing"] for row in rows if row["pairing_name"] != row["pairing"]}
         if names:
             found = [{"other_name": other, "shared_name": shared} for other, shared in names.items()]
-            self._spark.createDataFrame(pa.Table.from_pylist(found)).createOrReplaceTempView("other_names")
+            as_frame(self._spark, pa.Table.from_pylist(found)).createOrReplaceTempView("other_names")
         return names
 
     def audit(self) -> dict[str, Files]:
@@ -297,7 +298,7 @@ class _Judgement:
         )
         self.unsettled = unsettled["n"][0].as_py()
         for name, rows in zip(parts, made, strict=True):
-            self._small.createDataFrame(rows).createOrReplaceTempView(name)
+            as_frame(self._small, rows).createOrReplaceTempView(name)
         verdicts = self._small.sql(verdict_sql.VERDICTS.format(now=self._end, journals="engines")).toArrow()
         return write_rows(self._place, "verdicts", verdicts, self._batch)
 
@@ -308,7 +309,7 @@ class _Judgement:
             return
         made = (self._small if name in audit_sql.OF_PARTS else self._spark).sql(query).toArrow()
         for spark in (self._spark, self._small):
-            spark.createDataFrame(made).createOrReplaceTempView(name)
+            as_frame(spark, made).createOrReplaceTempView(name)
 
     def _keep(self, name: str, query: str) -> None:
         """Write a query's rows once, for the view of that name."""

@@ -22,6 +22,7 @@ from paired_servicebus.pipeline.ingest.episode_tables import episode_rows, find_
 from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
+    as_frame,
     dated,
     days_of,
     frame,
@@ -93,7 +94,7 @@ def contents_of(spark: Any, paths: Sequence[Place]) -> Contents:
     whole = [row for row in rows if row["numbers"] > row["last"] - row["first"]]
     if gapped:
         keys = [{name: row[name] for name in ("engine", "boot", "bucket")} for row in gapped]
-        spark.createDataFrame(pa.Table.from_pylist(keys)).createOrReplaceTempView("gapped")
+        as_frame(spark, pa.Table.from_pylist(keys)).createOrReplaceTempView("gapped")
         whole += spark.sql(_ISLANDS).toArrow().to_pylist()
     troubled = spark.sql("select distinct file from events where seq is null").toArrow()
     return Contents(
@@ -273,7 +274,7 @@ class BatchTables:
         """Return the batch's rows of `timeline`, the files of the engines' tables, and whether an episode changes."""
         spark, batch = self._small, after.batch + 1
         told = self._spark.sql(TIMELINE_OF_EVENTS).toArrow()
-        spark.createDataFrame(told).createOrReplaceTempView("timeline")
+        as_frame(spark, told).createOrReplaceTempView("timeline")
         engines = self._engines(after, found, existing)
         changed: dict[str, Files] = {
             "engines": write_rows(place, "engines", engines, batch),
@@ -307,19 +308,19 @@ class BatchTables:
         """Make the views of sums; return the days of each kind of event."""
         spark = self._small
         sums = self._spark.sql(SUMS).toArrow()
-        spark.createDataFrame(sums).createOrReplaceTempView("sums")
+        as_frame(spark, sums).createOrReplaceTempView("sums")
         days: dict[str, set[str]] = {}
         for kind, day in zip(sums["kind"].to_pylist(), days_of(sums["minute"]), strict=True):
             days.setdefault(kind, set()).add(day)
 
         new = self._rows_of(query if kind in days else f"{query} having false" for _, query, kind in _RARE)
         for (name, _, _), rows in zip(_RARE, new, strict=True):
-            spark.createDataFrame(rows).createOrReplaceTempView(name)
+            as_frame(spark, rows).createOrReplaceTempView(name)
         return days
 
     def _engines(self, after: Manifest, found: Contents, existing: Existing) -> Any:
         spark = self._small
         spark.createDataFrame(spans_of(after)).createOrReplaceTempView("spans")
-        spark.createDataFrame(receiving_of(found.receiving)).createOrReplaceTempView("receiving")
+        as_frame(spark, receiving_of(found.receiving)).createOrReplaceTempView("receiving")
         existing.rows("engines").createOrReplaceTempView("known_engines")
         return spark.sql(ENGINES).toArrow()

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paired_servicebus.pipeline.ingest.table_files import Existing, frame
+from paired_servicebus.pipeline.ingest.table_files import Existing, as_frame, frame
 from paired_servicebus.pipeline.judging.derived_sql import words
 from paired_servicebus.pipeline.judging.episode_sql import BEFORE, EPISODES, SENDS, STORIES, STORY_KINDS
 from paired_servicebus.pipeline.table_store.lake import Files, Staged
@@ -39,12 +39,12 @@ def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, change
     boots = _touched(told) | _ended_otherwise(before, engines)
     if not boots:
         return False
-    spark.createDataFrame(engines).createOrReplaceTempView("engines")
-    spark.createDataFrame(_boots(boots)).createOrReplaceTempView("touched")
+    as_frame(spark, engines).createOrReplaceTempView("engines")
+    as_frame(spark, _boots(boots)).createOrReplaceTempView("touched")
     _new(spark, "timeline", existing, changed).createOrReplaceTempView("timeline")
     story = f"select * from timeline left semi join touched using (engine, boot) where kind in ({words(STORY_KINDS)})"
     spark.sql(f"{story} and entity is not null and event_time is not null").createOrReplaceTempView("story")
-    spark.createDataFrame(spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
+    as_frame(spark, spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
     return True
 
 

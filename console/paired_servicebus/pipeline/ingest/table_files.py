@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paired_servicebus.core.errors import SparkFailedError
-from paired_servicebus.pipeline.spark.spark_session import spark_path
+from paired_servicebus.pipeline.spark.spark_session import is_remote, spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Version
@@ -45,9 +45,18 @@ class Existing:
 def frame(spark: Any, table: str, paths: Sequence[Place]) -> Any:
     """Return the rows of Parquet files, or of folders of them, as a DataFrame of a table's columns."""
     if not paths:
-        return spark.createDataFrame(arrow_schema(TABLES[table]).empty_table())
+        return as_frame(spark, arrow_schema(TABLES[table]).empty_table())
     reader = spark.read.schema(spark_ddl(TABLES[table])).option("recursiveFileLookup", "true")
     return reader.parquet(*map(spark_path, paths))
+
+
+def as_frame(spark: Any, rows: Any) -> Any:
+    """Return an Arrow table as a DataFrame."""
+    if rows.num_rows or not is_remote(spark):
+        return spark.createDataFrame(rows)
+    from pyspark.sql.pandas.types import from_arrow_schema  # a server does not see the columns of no rows
+
+    return spark.createDataFrame([], from_arrow_schema(rows.schema))
 
 
 def dated(events: Any) -> Any:
