@@ -31,6 +31,8 @@ MAX_NAMED: Final = 20
 """Engines named of one entity."""
 MAX_CAUSES: Final = 5
 MAX_NOT_WELL: Final = 10
+STATES_FIRST: Final = (*WORST_FIRST[:-2], State.HEALTHY, State.UNKNOWN)
+"""As WORST_FIRST; an entity that one engine sends to with success is healthy, whoever else sends nothing to it."""
 BACKLOG: Final = "backlog"
 LOST_IN: Final = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
 """States in which a refused call is no error of a single message."""
@@ -135,7 +137,7 @@ class EntitySum:
         """Return the sum."""
         return FleetEntity(
             path=self.path,
-            states=tuple((state, self.states[state]) for state in WORST_FIRST if self.states[state]),
+            states=tuple((state, self.states[state]) for state in STATES_FIRST if self.states[state]),
             silent=self._silent,
             unreported=self._unreported,
             engines=tuple((name, state, since) for since, name, state in sorted(self._unwell)[:MAX_NAMED]),

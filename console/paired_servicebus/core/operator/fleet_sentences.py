@@ -25,7 +25,7 @@ from paired_servicebus.core.model.fleet_view import (
     FleetView,
     with_other_signers,
 )
-from paired_servicebus.core.model.pairing_fold import PairingView, old_since, pairing_of
+from paired_servicebus.core.model.pairing_fold import STATES_FIRST, PairingView, old_since, pairing_of
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, entities_of
@@ -403,7 +403,7 @@ def entity_part(entity: FleetEntity) -> Part:
 def worst_state(entity: FleetEntity) -> State:
     """Return the worst state that an engine reports."""
     found = {state for state, count in entity.states if count}
-    return next((state for state in WORST_FIRST if state in found), State.UNKNOWN)
+    return next((state for state in STATES_FIRST if state in found), State.UNKNOWN)
 
 
 def is_unwell(entity: FleetEntity) -> bool:
