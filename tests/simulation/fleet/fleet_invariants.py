@@ -260,7 +260,8 @@ class FleetChecker:
                     text = f"{engine.boot}: {subject} holds by {held.owner[:8]}, whose signer has no right"
                     self.fail("a signer without a right holds nothing", text, engine.boot, subject)
                 continue
-            if (engine.name, subject, known.order_id) not in self._refused and known.text.issued_at + 180.0 < now:
+            is_old = max(known.text.issued_at + 180.0, engine.truth.known_at.get(known.order_id, 0.0) + LAG) < now
+            if (engine.name, subject, known.order_id) not in self._refused and is_old:
                 text = f"{engine.boot}: {subject} holds by {held.owner[:8]}, but {known.order_id[:8]} is newer"
                 self.fail("what does not stand is not in force", text, engine.boot, subject)
 
