@@ -537,7 +537,7 @@ def waiting(waits: ThrottledCalls, at: float) -> list[str]:
     counts = {"accepted": 0, "diverted": 0, "failed": 0}
     entities = []
     for path in ("orders", "audit"):
-        number, since = waits.waiting(path)
+        number, since = waits.waiting(path, at)
         entities.append(EntityView(path=path, throttled=number, throttled_since=since, **base, **counts))  # type: ignore[arg-type]
     found = alarms(condition(at=at, read_at=at, entities=tuple(entities)))
     return [one.sentence for one in found if one.name == "throttled"]
@@ -560,7 +560,20 @@ def test_a_call_that_ended_is_not_counted() -> None:
     waits.end("orders", 1)
     waits.end("orders", 1)
     waits.end("audit", 1)
-    assert waits.waiting("orders") == (0, None)
+    assert waits.waiting("orders", 1.0) == (0, None)
+
+
+def test_calls_that_give_up_one_after_the_other_are_one_wait() -> None:
+    """Calls of half a second wait for a busy namespace as long as one of a minute: an alarm, and not health."""
+    waits = ThrottledCalls()
+    for number in range(8):
+        waits.wait("orders", number, at=10.0 + number)
+        waits.end("orders", number, gave_up_at=10.5 + number)
+    assert "(orders: 8 calls for up to 9 s)" in waiting(waits, 19.0)[0]
+    waits.wait("orders", 8, at=20.0)
+    assert waits.waiting("orders", 20.0) == (9, 10.0)
+    waits.end("orders", 8)
+    assert waits.waiting("orders", 27.5) == (0, None)
 
 
 # -- Detection counts from the first failure of the last suspicion; diversion from the first call after the

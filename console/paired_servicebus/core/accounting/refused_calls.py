@@ -72,38 +72,69 @@ class RefusedCredentials:
         return Trouble(kind=TroubleKind.CREDENTIAL_REFUSED, what=side, reason=reason, since=began)
 
 
+EPISODE_GAP_SECONDS: Final = 10.0
+"""Seconds without a refused call that end an episode; also the span of the rate."""
+
 # Calls that wait because their namespace is busy. Pure.
 #
 # Throttling never fails over (SPEC.md section 5), so nothing else shows that callers wait.
 
 
 class ThrottledCalls:
-    """The waiting calls of one pairing."""
+    """The waiting calls of one pairing, and those that gave up the wait a moment ago."""
 
     def __init__(self) -> None:
         self._since: dict[str, dict[Hashable, float]] = {}
         """When each waiting call met "busy" first, by entity."""
+        self._given_up: dict[str, _GivenUp] = {}
 
     def wait(self, entity: str, call: Hashable, *, at: float) -> None:
         """Record that a call waits for a busy route; a call that waits again keeps its first time."""
         self._since.setdefault(entity, {}).setdefault(call, at)
 
-    def end(self, entity: str, call: Hashable) -> None:
-        """Forget a call that has ended."""
+    def end(self, entity: str, call: Hashable, *, gave_up_at: float | None = None) -> None:
+        """Forget a call that has ended. gave_up_at: when it gave up, if its route was busy to the end."""
         waiting = self._since.get(entity)
+        began = gave_up_at
         if waiting is not None:
-            waiting.pop(call, None)
+            began = waiting.pop(call, gave_up_at)
             if not waiting:
                 del self._since[entity]
+        if gave_up_at is not None and began is not None:
+            before = self._given_up.get(entity)
+            if before is None or not before.lasts(gave_up_at):
+                before = self._given_up[entity] = _GivenUp(began, gave_up_at)
+            before.latest = gave_up_at
+            before.calls += 1
 
-    def waiting(self, entity: str) -> tuple[int, float | None]:
-        """Return how many calls of an entity wait, and since when the first of them does."""
+    def waiting(self, entity: str, at: float) -> tuple[int, float | None]:
+        """Return how many calls of an entity wait or gave up the wait, and since when the first of them waited.
+
+        Calls with short timeouts give up before a wait is long: those that gave up less than EPISODE_GAP_SECONDS apart
+        count as one wait, else throttling would look like health.
+        """
         waiting = self._since.get(entity, {})
-        return len(waiting), min(waiting.values(), default=None)
+        given_up = self._given_up.get(entity)
+        if given_up is not None and not given_up.lasts(at):
+            del self._given_up[entity]
+            given_up = None
+        if given_up is None:
+            return len(waiting), min(waiting.values(), default=None)
+        return len(waiting) + given_up.calls, min((given_up.began, *waiting.values()))
 
 
-EPISODE_GAP_SECONDS: Final = 10.0
-"""Seconds without a refused call that end an episode; also the span of the rate."""
+@dataclass(slots=True)
+class _GivenUp:
+    """Calls that gave up the wait, less than EPISODE_GAP_SECONDS apart."""
+
+    began: float
+    latest: float
+    calls: int = 0
+
+    def lasts(self, at: float) -> bool:
+        return at - self.latest < EPISODE_GAP_SECONDS
+
+
 MAX_REASONS: Final = 24
 OTHER_REASONS: Final = "other reasons"
 

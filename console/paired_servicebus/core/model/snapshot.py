@@ -103,9 +103,9 @@ class EntityView:
     is_slow: bool = False
     """Whether that is more than a tenth of `send_timeout`."""
     throttled: int = 0
-    """Calls that wait now because the namespace is busy."""
+    """Calls that wait now because the namespace is busy, and those that gave up the wait in the last seconds."""
     throttled_since: float | None = None
-    """Start of the longest of these waits; None: no call waits."""
+    """When the first of these calls met it; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -272,7 +272,7 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
             steering.tally(entity.path),
             now,
             parks=parks,
-            throttled=steering.throttled_calls.waiting(entity.path),
+            throttled=steering.throttled_calls.waiting(entity.path, now),
             carried=entity.path.casefold() in carried,
             slow_beyond=SLOW_SHARE * steering.policy.send_timeout,
         )

@@ -331,7 +331,8 @@ class SendDriver(Generic[M]):
                 raise
             raise own from own.__cause__
         finally:
-            self._steering.throttled_calls.end(self.entity_name, id(call))
+            gave_up_at = self._steering.clock() if call.gave_up is GiveUp.BUSY else None
+            self._steering.throttled_calls.end(self.entity_name, id(call), gave_up_at=gave_up_at)
             if call.unexplained is not None:
                 route, judgement = call.unexplained
                 self._count(route, judgement, messages=len(call.messages))
