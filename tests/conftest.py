@@ -2,7 +2,7 @@
 
 - A busy machine is no failure: hypothesis judges no speed, a wait for a condition ends after a minute at the earliest.
 - A test that measures real time or a real disk is marked `real_time`: no other test of the run goes on beside it.
-- Signals do what they do to a person's processes, though whoever started the tests ignores them, as nohup does.
+- Signals do what they do to a person's processes, though whoever started the tests ignores them, as nohup and `&` do.
 - Without room for temporary files the run ends at once and says so.
 
 PAIRED_EXAMPLES=N has hypothesis try N examples of everything, which `.ci/run` does among the slower proofs.
@@ -36,7 +36,9 @@ settings.register_profile(
 settings.load_profile("any machine")
 os.environ.pop("SUDO_USER", None)  # the audit would name whoever started the tests
 
-for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+for number, usual in (
+    (signal.SIGHUP, signal.SIG_DFL), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler),
+):  # fmt: skip
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 

@@ -142,7 +142,7 @@ def test_a_report_only_shows_what_a_stranger_wrote(name: str, tmp_path: Path) ->
 SIGNS = st.sampled_from("<>&\"'`$(){}[]%#|*_\\/=+-;:\n\r\t\x00\x1b\x9b\u202e\u2066\u200b\u2028\ufeffa1é漢 ")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 6, deadline=None)
 @given(st.text(SIGNS, min_size=1, max_size=80))
 def test_a_report_of_any_text_is_one_page_of_the_usual_shape(text: str) -> None:
     """Names, reasons and ids with quotes, dollar signs, markup and signs that turn the writing direction."""

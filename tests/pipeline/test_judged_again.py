@@ -25,6 +25,7 @@ from tests.pipeline.made_journals import journals
 from tests.pipeline.worlds import random_world
 
 WORLDS: Final = int(os.environ.get("PAIRED_WORLDS", "40"))
+SEEDS: Final = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 6 else []) for seed in range(WORLDS)]
 TABLES: Final = ("receipts", "audit", "verdicts", "episodes")
 
 
@@ -79,7 +80,7 @@ def once(records: Sequence[Record]) -> list[Record]:
     return list({(one.engine, one.boot, one.seq): one for one in records}.values())
 
 
-@pytest.mark.parametrize("seed", range(WORLDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_worlds_in_parts_have_the_rows_of_a_whole_judgement(seed: int) -> None:
     rng = Random(seed)
     records = once(random_world(rng).journals())

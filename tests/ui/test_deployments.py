@@ -113,7 +113,9 @@ LOSS: Final = {
 LEAST: Final = 5
 WHOLE: Final = frozenset({"throttled", "total loss with the board"})
 """Deployments whose six questions all have their answers."""
-SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+SIZES = pytest.mark.parametrize(
+    "size", [(80, 24), pytest.param((140, 40), marks=pytest.mark.slow)], ids=["80x24", "140x40"]
+)
 CASES = pytest.mark.parametrize("console", CONSOLES)
 NAMES = pytest.mark.parametrize("name", DEPLOYMENTS)
 
