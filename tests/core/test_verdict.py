@@ -564,7 +564,7 @@ def test_a_call_that_ended_is_not_counted() -> None:
 
 
 def test_calls_that_give_up_one_after_the_other_are_one_wait() -> None:
-    """Calls of half a second wait for a busy namespace as long as one of a minute: an alarm, and not health."""
+    """Section 5: "calls that give up their wait less than 10 s apart count as one wait"."""
     waits = ThrottledCalls()
     for number in range(8):
         waits.wait("orders", number, at=10.0 + number)
