@@ -291,7 +291,7 @@ class FleetMember:
         self._me, self._boot = author.engine, author.boot
         self._expect, self._spread = expect, spread
         self.orders, self._verbs = orders, verbs
-        self.clock = NamespaceClock()
+        self.clock = NamespaceClock(orders.clock_ahead)
         self._readers = {board: BoardReader(board, self.clock) for board in Board}
         names = expect if isinstance(expect, tuple) else ()
         self._roster = Roster(author, expected=names)
@@ -323,6 +323,7 @@ class FleetMember:
             return []
         self._at = event.at
         effects = self._on(event)
+        self.orders.note_clock(self.clock.offset)
         if not self._has_ended:
             effects += self._duties(event.at)
         return effects

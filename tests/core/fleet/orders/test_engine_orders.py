@@ -14,7 +14,14 @@ from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verifi
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, Say, Undo
-from paired_servicebus.core.fleet.orders.engine_orders import MAX_REFUSALS, NOT_KEPT, EngineOrders, Kept, to_take_up
+from paired_servicebus.core.fleet.orders.engine_orders import (
+    MAX_AHEAD_SECONDS,
+    MAX_REFUSALS,
+    NOT_KEPT,
+    EngineOrders,
+    Kept,
+    to_take_up,
+)
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
@@ -384,3 +391,32 @@ def test_a_console_learns_why_its_order_would_not_count(
     engine: Engine, signer: Any, changes: dict[str, Any], sentence: str
 ) -> None:
     assert engine.orders.check(made_order("force", **changes), signer, T0) == sentence
+
+
+def test_an_order_that_failed_for_one_target_is_never_called_done(engine: Engine) -> None:
+    """The other target's answer remembers the failure, when a newer order answers for the one that failed."""
+    both = made_order("force", targets=("payments", "audit"))
+    engine.orders.read_orders([post_of(both)], is_whole=True)
+    engine.keep()
+    assert [type(one) for one in engine.orders.step(T0)] == [CarryOut]
+    engine.orders.note_outcome(both.id, Outcome.FAILED, "it broke", ("payments",))
+    before = engine.rows[both.id]
+    assert (before.outcome, before.text) == (Outcome.FAILED, "it broke")
+    assert engine.read(both, RELEASE, at=T0 + 30) == ["release payments"]
+    assert engine.rows[both.id] == before
+
+
+def test_a_boot_on_a_clock_that_is_ahead_drops_no_order_early(engine: Engine) -> None:
+    """Without evidence of its own a boot's clock is as far ahead as that of the engine before."""
+    engine.read(FORCE)
+    (held,) = engine.orders.in_force
+    kept = replace(engine.orders.kept, clock_ahead=119.0)
+    early, late = held.until + 118.0, held.until + 120.0
+    assert to_take_up(kept, engine="web-1", verbs=FLEET_VERBS, at=early) == (held,)
+    assert to_take_up(kept, engine="web-1", verbs=FLEET_VERBS, at=late) == ()
+    again = EngineOrders(engine=ME, verbs=FLEET_VERBS, kept=kept)
+    assert again.clock_ahead == 119.0
+    again.note_clock(None)
+    assert again.clock_ahead == 119.0
+    again.note_clock(4000.0)
+    assert again.clock_ahead == MAX_AHEAD_SECONDS

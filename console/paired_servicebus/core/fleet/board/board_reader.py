@@ -409,10 +409,14 @@ OFF_BY: Final = 60.0
 
 
 class NamespaceClock:
-    """The offset of our clock: seconds that it is ahead of the namespace's."""
+    """The offset of our clock: seconds that it is ahead of the namespace's.
 
-    def __init__(self) -> None:
+    ahead: of the engine before, until there is evidence.
+    """
+
+    def __init__(self, ahead: float = 0.0) -> None:
         self._low, self._high = -inf, inf
+        self._ahead = ahead
 
     def bound(self, *, enqueued_at: float, after: float | None, before: float) -> None:
         """Learn that the namespace enqueued a message between two times of our clock; after None: any time before."""
@@ -432,7 +436,7 @@ class NamespaceClock:
 
     @property
     def _least(self) -> float:
-        return max(self._low, min(self._high, 0.0))
+        return max(self._low, min(self._high, self._ahead))
 
     def namespace_time(self, at: float) -> float:
         """Return the namespace's time at a time of our clock."""

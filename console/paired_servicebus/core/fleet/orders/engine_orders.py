@@ -263,6 +263,8 @@ class Kept:
     local: tuple[tuple[Subject, float, str], ...] = ()
     is_informed: bool = False
     """Whether both boards were read to their end once: until then it is a new engine."""
+    clock_ahead: float = 0.0
+    """Seconds that its clock was ahead of the namespace's; 0: unknown, or behind."""
 
 
 def next_alarm(standing: Iterable[StandingFleetOrder], *, at: float) -> float | None:
@@ -287,6 +289,8 @@ LATE_SECONDS: Final = 60.0
 """Seconds after its issue from which an order takes effect late: an engine looks at the board once a minute."""
 MAX_REFUSALS: Final = 10
 """Orders that do not count and are answered: anyone with Send can post them."""
+MAX_AHEAD_SECONDS: Final = 300.0
+"""An end is delayed by no more than this after a restart, if the clock was mended meanwhile."""
 MAX_UNPROVEN: Final = 100
 """Orders of which one kind is kept without a right: claims that an engine shows because it looks only, and orders by a
 key that has ended."""
@@ -325,6 +329,8 @@ class EngineOrders:
         self._seen_in = {one.order.id: 0 for one in self._register.orders}
         """The version with which each order was seen first."""
         self._kept: tuple[int, Kept] = (-1, kept)
+        self.clock_ahead = kept.clock_ahead
+        """Seconds that our clock is ahead of the namespace's, for the next engine; at most MAX_AHEAD_SECONDS."""
         self._rows: tuple[int, tuple[OrderRow, ...]] = (-1, ())
         self._kept_trouble = ""
         self._orders_end = self._reports_end = False
@@ -520,7 +526,11 @@ class EngineOrders:
         return self._register.verb(one).stands_for, one.text.scope, target.casefold()
 
     def _answer(self, subject: Subject, one: SeenOrder, outcome: Outcome, text: str) -> None:
+        before = self._answered.get(subject)
         self._answered[subject] = Answer(order_id=one.order.id, outcome=outcome, text=text)
+        if before is not None and before.outcome is not Outcome.DONE:  # its other subjects remember that it failed
+            same = [key for key, each in self._answered.items() if each.order_id == before.order_id]
+            self._answered.update(dict.fromkeys(same, before))
         self._changed()
 
     # -- results ------------------------------------------------------------------------------------------------------
@@ -587,6 +597,11 @@ class EngineOrders:
     def _changed(self) -> None:
         self.version += 1
 
+    def note_clock(self, offset: float | None) -> None:
+        """Note how far our clock is ahead of the namespace's; None: there is no evidence yet."""
+        if offset is not None:
+            self.clock_ahead = max(0.0, min(offset, MAX_AHEAD_SECONDS))
+
     def note_kept(self, version: int, trouble: str) -> str:
         """Note that `kept` of a version is on disk, or why it is not; return a new warning."""
         if not trouble:
@@ -605,6 +620,7 @@ class EngineOrders:
                 answered=tuple(sorted((key, one) for key, one in self._answered.items() if key in known)),
                 local=tuple((key, at, how) for key, (at, how) in sorted(self._local.items())),
                 is_informed=not self._is_new,
+                clock_ahead=self.clock_ahead,
             )
             self._kept = (self.version, kept)
         return self._kept[1]
@@ -687,7 +703,10 @@ def kept_orders(kept: Kept) -> tuple[SeenOrder, ...]:
 
 
 def to_take_up(kept: Kept, *, engine: str, verbs: FleetVerbs, at: float) -> tuple[StandingFleetOrder, ...]:
-    """Return what was in force when the engine before ended, is not over, and was not replaced by what it had seen."""
+    """Return what was in force when the engine before ended, is not over, and was not replaced by what it had seen.
+
+    at: by this host's clock, which is ahead as it was before: an order that is dropped early is not taken up again.
+    """
     newest = Register(verbs, kept_orders(kept)).newest(engine)
     refused = {subject: answer for subject, answer in kept.answered if answer.outcome is not Outcome.DONE}
 
@@ -698,4 +717,4 @@ def to_take_up(kept: Kept, *, engine: str, verbs: FleetVerbs, at: float) -> tupl
         answer = refused.get(one.subject)
         return answer is not None and answer.order_id == later.order.id
 
-    return tuple(one for one in kept.applied if one.until > at and holds(one))
+    return tuple(one for one in kept.applied if one.until > at - kept.clock_ahead and holds(one))
