@@ -19,7 +19,9 @@ from paired_servicebus.ui.shell.preferences import config_folder, load_preferenc
 if TYPE_CHECKING:
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.display.terminal_app import TerminalApp
+    from paired_servicebus.ui.shell.app import PairedApp
     from paired_servicebus.ui.shell.browse_app import EntitySource
+    from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Textual reads these when it is imported: animations cost bytes on a slow link."""
@@ -59,14 +61,12 @@ def run_dashboard(
     """
     _prepare_environment()
     gc.disable()  # until the first paint: collections would take a tenth of the start
-    from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.shell.startup import build_app, keep_choices, screen_settings  # imports Textual
 
     preferences = load_preferences(config_folder())
     keeper = keep_choices(config_name)
     settings = screen_settings(wishes or ScreenOptions(), preferences, keeper)
-    crash = CrashLog(config_name)
-    crash.quiet_libraries()
+    crash = _open_crash_log(config_name)
 
     def ready() -> None:
         app.collector.start()
@@ -87,12 +87,7 @@ def run_dashboard(
         on_ready=ready,
         report=crash.report,
     )
-    try:
-        return _run(app, crash, mouse=settings.mouse)
-    finally:
-        app.collector.stop()
-        if keeper.take(app.theme, app.view):
-            keeper.write()
+    return _run_and_keep(app, crash, keeper, mouse=settings.mouse)
 
 
 def run_browser(
@@ -107,12 +102,10 @@ def run_browser(
         close: called at the end, in the screen's loop.
     """
     _prepare_environment()
-    from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.shell.browse_app import BrowseApp  # imports Textual
     from paired_servicebus.ui.shell.startup import screen_settings
 
-    crash = CrashLog("browse")
-    crash.quiet_libraries()
+    crash = _open_crash_log("browse")
     preferences = load_preferences(config_folder())
     app = BrowseApp(
         source,
@@ -124,6 +117,25 @@ def run_browser(
         report=crash.report,
     )
     return _run(app, crash, mouse=False)
+
+
+def _open_crash_log(name: str) -> CrashLog:
+    """Return the log of unexpected errors, and keep what libraries print from the screen."""
+    from paired_servicebus.ui.display.crash_log import CrashLog
+
+    crash = CrashLog(name)
+    crash.quiet_libraries()
+    return crash
+
+
+def _run_and_keep(app: PairedApp, crash: CrashLog, keeper: ChoiceKeeper, *, mouse: bool) -> int:
+    """Run the dashboard, then write what the operator chose; return the exit status."""
+    try:
+        return _run(app, crash, mouse=mouse)
+    finally:
+        app.collector.stop()
+        if keeper.take(app.theme, app.view):
+            keeper.write()
 
 
 def _run(app: TerminalApp, crash: CrashLog, *, mouse: bool) -> int:
