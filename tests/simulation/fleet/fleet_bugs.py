@@ -27,6 +27,7 @@ from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
 from paired_servicebus.core.fleet.orders import engine_orders, order_answers, order_rules
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, Register, SeenOrder
 from paired_servicebus.core.fleet.orders.order_rules import Rule
+from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.operator import fleet_question
 from tests.simulation.planted_bugs.bug import Patch
 
@@ -62,7 +63,6 @@ shipped_read_orders: Final = EngineOrders.read_orders
 shipped_view: Final = order_answers._view
 shipped_answers: Final = EngineOrders._answers
 shipped_bounded: Final = pace._bounded
-shipped_issue: Final = fleet_question._issue
 shipped_see: Final = EngineOrders.see
 shipped_to_take_up: Final = engine_orders.to_take_up
 
@@ -208,8 +208,9 @@ def few_bounds(seconds: float, least: float) -> float:
     return shipped_bounded(seconds, least / 8)
 
 
-def issued_in_the_past(*given: Any) -> float:
-    return shipped_issue(*given) - 150.0
+def issued_before_all(view: FleetView, verb: Any, command: Any, now: float) -> float:
+    del verb, command
+    return min([now, *(one.at - 1.0 for one in view.orders)])
 
 
 def _age(key: Any) -> property:
@@ -262,5 +263,5 @@ FLEET_BUGS: Final = (
     _bug("no order is answered", EngineOrders, "_answers", answers_nothing),
     _bug("a cleaning deletes what counts", CountingPosts, "oldest", all_is_old),
     _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds, rare=6),
-    _bug("an order is issued before those that it shall replace", fleet_question, "_issue", issued_in_the_past),
+    _bug("an order is issued before those that it shall replace", fleet_question, "_issue", issued_before_all),
 )

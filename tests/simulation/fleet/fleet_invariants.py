@@ -8,6 +8,7 @@ a new engine reads both boards first     decided      what stands is in force   
 engines stand equal after recovery       equal        a cleaning deletes no order              cleaned
 operations stay within bounds            operations   a reading stays within its share         operations
 a flooded board is said                  looked       each engine answers                      all_answered
+who orders later wins                    drafted
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import Counter
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.fleet_documents import Board, OrderRow, Outcome, Presence, Report, Subject
+from paired_servicebus.core.fleet.fleet_documents import Board, OrderRow, OrderText, Outcome, Presence, Report, Subject
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from tests.simulation.fleet.fleet_run import Act, FleetRun
@@ -60,6 +61,17 @@ class FleetChecker:
         self.world.log(f"BROKEN {rule}: {text}")
         if len(self.broken) < MAX_BROKEN:
             self.broken.append(found)
+
+    # -- orders -------------------------------------------------------------------------------------------------------
+
+    def drafted(self, engine: SimFleetEngine, text: OrderText) -> None:
+        """Check that an order is issued after those that it shall replace, as its console knows them."""
+        newest = engine.truth.newest()
+        for subject in subjects(text):
+            known = newest.get(subject)
+            if known is not None and known.text.until > self.world.clock.now and known.text.issued_at >= text.issued_at:
+                shown = f"{engine.boot}: {subject} is by {known.order_id[:8]}, issued at {known.text.issued_at:.3f}"
+                self.fail("who orders later wins", f"{shown}, and is ordered for {text.issued_at:.3f}")
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class SimConsole:
         except ConfigurationError as error:
             world.log(f"console {self.index} orders nothing: {error}")
             return
+        self.checks.drafted(engine, draft.text)
         order = sign(draft.confirm(draft.to_type), KEYS[self.index])
         slow = world.random.random() < 0.04 and not world.is_sound
         world.later(61.0 if slow else world.random.uniform(0.02, 0.5), engine, self._post, order)
