@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paired_servicebus.core.errors import EnvelopeError, WireRequestError, WireUnavailableError
+from paired_servicebus.core.errors import WireRequestError, WireUnavailableError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, PumpStopped, Warned
@@ -24,7 +24,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump import pump_machine
-from paired_servicebus.core.pump.deferred_messages import DeferredByDestination, DeferredMessages
+from paired_servicebus.core.pump.deferred_messages import DeferredMessages
 from paired_servicebus.core.pump.pump_events import DeadLetter, Deliver, Publish
 from paired_servicebus.core.pump.pump_progress import PumpProgress
 from paired_servicebus.pairing import envelope_codec
@@ -46,7 +46,6 @@ from servicebus_amqp.encoding.amqp_types import (
     Symbol,
     Timestamp,
     UByte,
-    ULong,
 )
 from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.message_sections import (
@@ -62,7 +61,6 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.protocol.protocol_events import Opened
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
@@ -89,11 +87,11 @@ TYPES: dict[str, Any] = {
     "array": Array.of(int, [1, 2**40]),
     "map": {"a": {"b": [1, None, True]}},
 }
-BODIES = {
-    "data": described(DATA, encode(b"x")) + described(DATA, encode(b"y")),
-    "sequence": described(SEQUENCE, encode([1, "two", None])),
-    "value": described(VALUE, encode({"at": Timestamp(5), "c": Char("x")})),
-}
+BODIES = (
+    described(DATA, encode(b"x")) + described(DATA, encode(b"y")),
+    described(SEQUENCE, encode([1, "two", None])),
+    described(VALUE, encode({"at": Timestamp(5), "c": Char("x")})),
+)
 
 
 @pytest.fixture
@@ -102,21 +100,23 @@ def world(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize("kind", BODIES)
-async def test_every_type_and_kind_of_body_arrives_bit_for_bit(world: World, kind: str) -> None:
+async def test_every_type_and_kind_of_body_arrives_bit_for_bit(world: World) -> None:
     """Nothing else may change [...]: of any AMQP type and bit for bit through our own AMQP pump."""
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     properties = write_properties(Properties(message_id="1", user_id=b"u", group_sequence=3))
-    meant = Sections(
-        properties=properties,
-        application_properties=described(APPLICATION_PROPERTIES, encode(TYPES)),
-        body=BODIES[kind],
-        footer=described(FOOTER, encode({Symbol("f"): Char("x")})),
-    )
+    meant = [
+        Sections(
+            properties=properties,
+            application_properties=described(APPLICATION_PROPERTIES, encode(TYPES)),
+            body=body,
+            footer=described(FOOTER, encode({Symbol("f"): Char("x")})),
+        )
+        for body in BODIES
+    ]
     envelope = described(APPLICATION_PROPERTIES, encode({**TYPES, PATH: "orders"}))
-    put(world, [meant._replace(application_properties=envelope).join()])
-    await until(lambda: world.depth("orders") == 1)
-    assert sections(lying_in(world, "orders")[0]) == meant
+    put(world, [one._replace(application_properties=envelope).join() for one in meant])
+    await until(lambda: world.depth("orders") == len(BODIES))
+    assert [sections(stored) for stored in lying_in(world, "orders")] == meant
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------
@@ -339,15 +339,6 @@ def test_what_is_set_aside_is_taken_oldest_first_and_a_partition_at_a_time(numbe
     assert taken == sorted(set(numbers))
 
 
-def test_what_a_search_finds_is_taken_in_its_place() -> None:
-    aside = DeferredByDestination()
-    aside.of("orders", "orders").add(5)
-    aside.found([("orders", "orders", 3), ("Audit", "audit", 9)])
-    assert aside.numbers() == {3, 5, 9}
-    assert aside.by_key["orders"].take(10) == [3, 5]
-    assert aside.paths() == ["orders", "Audit"]
-
-
 async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_new(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,30 +358,13 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
     monkeypatch.setattr(ReconnectingConnection, "request", request)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
-    names = [f"{number:04}" for number in range(1500)]
+    names = [f"{number:04}" for number in range(500)]
     put(world, [parked("orders", name) for name in names])
-    await until(lambda: len(deferred(world)) == 1500)
+    await until(lambda: len(deferred(world)) == 500)
     heal()
-    await until(lambda: world.depth("orders") == 1500)
+    await until(lambda: world.depth("orders") == 500)
     assert world.ids_in("orders") == names
     assert not failures
-
-
-async def test_set_aside_again_and_again_keeps_the_order_and_loses_nothing(world: World) -> None:
-    """Older before newer in a session, however often the destination comes and goes."""
-    heal = world.fault("disabled", entity="orders")
-    await world.pair(enable_syphon=True, backlog_queue_count=1)
-    names = [f"{number:03}" for number in range(120)]
-    put(world, [parked("orders", name) for name in names[:60]])
-    await until(lambda: len(deferred(world)) == 60)
-    heal()
-    await until(lambda: world.depth("orders") > 0)
-    again = world.fault("disabled", entity="orders")
-    put(world, [parked("orders", name) for name in names[60:]])
-    await until(lambda: world.depth("orders") + len(deferred(world)) == 120)
-    again()
-    await until(lambda: world.depth("orders") == 120)
-    assert world.ids_in("orders") == names
 
 
 # -- What pumps set aside, where it meets closing, crashes, recreated queues, and messages that come meanwhile -------
@@ -448,7 +422,7 @@ def recreated(world: World) -> None:
     world.sandbox["secondary"].node.wake()
 
 
-@pytest.mark.parametrize(("before", "after"), [("before", "after"), (None, None), ("before", None), (None, "after")])
+@pytest.mark.parametrize(("before", "after"), [("before", "after"), (None, None)])
 async def test_a_recreated_queue_s_numbers_are_not_taken_for_those_of_messages_moved_before(
     world: World, monkeypatch: pytest.MonkeyPatch, before: str | None, after: str | None
 ) -> None:
@@ -462,22 +436,6 @@ async def test_a_recreated_queue_s_numbers_are_not_taken_for_those_of_messages_m
     put(world, [parked("orders", after, body=b"second")])
     await until(lambda: world.parked(1) == 0 and not lying_in(world, queue_path(), namespace="secondary"))
     assert bodies_in(world, "orders") == [b"first", b"second"]
-
-
-@pytest.mark.parametrize(("before", "after"), [("before", "after"), (None, None), ("before", None), (None, "after")])
-async def test_a_recreated_queue_s_message_is_not_taken_for_one_in_hand(
-    world: World, before: str | None, after: str | None
-) -> None:
-    """Complete only after the destination accepted it, and not another in its place."""
-    await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
-    heal = world.fault("unanswered", entity="orders")
-    put(world, [parked("orders", before, body=b"first")])
-    await until(lambda: world.depth("orders") == 1)
-    recreated(world)
-    put(world, [parked("audit", after)])
-    await until(lambda: [event.entity for event in world.told(Moved)] == ["audit"])
-    assert bodies_in(world, "orders") == [b"first"]
-    heal()
 
 
 async def test_closing_completes_what_was_set_aside_and_has_arrived(world: World) -> None:
@@ -672,21 +630,6 @@ GOOD = 20
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_message_made_to_do_harm_is_read_or_refused_in_words_that_hold_nothing_of_it(kind: str) -> None:
-    """Nothing that a message holds may stop, slow or crash more than itself."""
-    data = KINDS[kind].join()
-    envelope_codec.broker_properties(data)
-    envelope_codec.read_message_id(data)
-    reason = ""
-    try:
-        envelope_codec.restore_message(envelope_codec.open_envelope(data), now_ms=0)
-    except EnvelopeError as error:
-        reason = str(error)
-    assert reason.isprintable()
-    assert len(reason) < 300
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_poison_at_the_machines_entry_is_an_effect_with_a_reason_and_never_an_exception(kind: str) -> None:
     """Dead-letter in the backlog queue with a reason that says which, and go on."""
     steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), TaskOwner(), judge, None)
@@ -739,18 +682,6 @@ def test_a_message_of_which_only_the_namespaces_part_can_be_read_has_its_number(
 
 # -- Namespaces that behave as none should: nothing is lost, nothing spins, and the reason is on the why-line --------
 
-UNKNOWN = described(0x79, encode({"what": "nobody knows"}))
-"""A section that AMQP does not have."""
-
-
-def put_sections(world: World, data: bytes, **changed: bytes) -> None:
-    """A message whose sections are replaced after the namespace has taken it in."""
-    node = world.sandbox["secondary"].node
-    message = read_message(data)
-    message.payload = message.payload._replace(**changed)  # type: ignore[attr-defined]
-    node.namespace.send_target(queue_path()).intake.send([message])
-    node.wake()
-
 
 @pytest.mark.parametrize("namespace", ["primary", "secondary"])
 async def test_a_namespace_that_lets_only_the_sdk_in_is_worked_through_the_sdk(
@@ -776,28 +707,6 @@ async def test_a_namespace_that_lets_only_the_sdk_in_is_worked_through_the_sdk(
     (warned,) = [event.text for event in world.told(Warned) if event.about == "syphon"]
     assert "only known clients are served" in warned
     assert "only known clients are served" in paired.queue_views()[0].pump_text
-
-
-async def test_an_unknown_section_ends_among_the_dead_letters_and_what_is_behind_it_arrives(world: World) -> None:
-    """Sends unknown sections: dead-letter in the backlog queue with a reason that says which, and go on."""
-    await world.pair(enable_syphon=True, backlog_queue_count=1)
-    put_sections(world, parked("orders", "strange"), footer=UNKNOWN)
-    put(world, [parked("orders", "plain")])
-    await until(lambda: world.depth("orders") == 1 and world.told(DeadLettered))
-    (dead,) = world.told(DeadLettered)
-    assert "0x79" in dead.reason
-    assert world.ids_in("orders") == ["plain"]
-    lies = lying_in(world, queue_path() + "/$DeadLetterQueue", namespace="secondary")
-    assert len(lies) == 1
-
-
-async def test_annotations_and_described_types_that_nobody_knows_travel_on_as_they_came(world: World) -> None:
-    """Unknown annotations or described types: of any AMQP type and bit for bit through our own AMQP pump."""
-    await world.pair(enable_syphon=True, backlog_queue_count=1)
-    strange = encode({Symbol("x-opt-com.example"): Described(ULong(0xABCD_0000_0001), [1, {"a": b"\x00"}])})
-    put_sections(world, parked("orders", "x"), message_annotations=described(MESSAGE_ANNOTATIONS, strange))
-    await until(lambda: world.depth("orders") == 1)
-    assert sections(lying_in(world, "orders")[0]).message_annotations == described(MESSAGE_ANNOTATIONS, strange)
 
 
 async def test_settlements_that_are_never_confirmed_are_said_again_another_way_and_nothing_is_sent_twice(

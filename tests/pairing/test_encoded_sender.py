@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConnectionError
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusConnectionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +17,6 @@ from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
     PairingClosedError,
     ReservedPropertyError,
-    ScheduledInBacklogError,
     UnreadableError,
     WireError,
     WireTimeoutError,
@@ -28,7 +25,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.envelope import PATH, RESERVED
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, InDoubt, SendFailed, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing import PairedServiceBusClient, envelope_codec, sdk_internals
+from paired_servicebus.pairing import PairedServiceBusClient, envelope_codec
 from paired_servicebus.pairing.sending.encoded_sender import (
     MAX_BATCH_MESSAGES,
     EncodedSender,
@@ -36,7 +33,6 @@ from paired_servicebus.pairing.sending.encoded_sender import (
     Rest,
     read_payload,
 )
-from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable
 from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
 from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.message_sections import (
@@ -249,17 +245,6 @@ async def test_scheduling_and_cancelling_go_to_the_primary_by_its_numbers(world:
     assert world.depth("orders") == 0
     await sender.cancel(numbers[:1])
     assert world.ids_in("orders") == ["b"]
-
-
-async def test_numbers_given_while_failed_over_are_negative_and_cannot_be_cancelled(world: World) -> None:
-    """Section 7.5: "cancelling it raises an error that names the message_id"."""
-    paired = await forced(world)
-    sender = paired.get_encoded_sender("orders")
-    numbers = await sender.schedule([{"message-id": name, "message": for_later(name)} for name in "ab"])
-    assert [number < 0 for number in numbers] == [True, True]
-    assert world.parked(1) == 2, "not set aside: its time is in the envelope"
-    with pytest.raises(ScheduledInBacklogError, match="'b'"):
-        await sender.cancel(numbers[1:])
 
 
 @pytest.mark.parametrize("is_forced", [False, True], ids=["healthy", "failed over"])
@@ -578,71 +563,3 @@ def test_a_message_too_large_for_the_backlog_is_found_before_the_wire() -> None:
     size = len(envelope_codec.park(message, "orders").data)
     assert not envelope_codec.exceeds(message, "orders", size)
     assert envelope_codec.exceeds(message, "orders", size - 1)
-
-
-# -- A batch that encodes once is, byte for byte, what the SDK makes of the same messages.
-
-
-def several() -> list[Sendable]:
-    first = ServiceBusMessage(b"x" * 300, message_id="1", session_id="s", application_properties={"a": 1, "b": "two"})
-    return [
-        first,
-        AmqpAnnotatedMessage(data_body=[b"y"], properties={"message_id": "2"}),
-        ServiceBusMessage(b"z", message_id="3", partition_key="p"),
-    ]
-
-
-def filled(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
-    for message in several():
-        batch.add_message(message)
-    return batch
-
-
-def test_it_is_what_the_sdk_makes() -> None:
-    ours, theirs = filled(EncodedBatch()), filled(ServiceBusMessageBatch())
-    assert ours._message == theirs._message
-    assert ours.size_in_bytes == theirs.size_in_bytes
-    assert len(ours) == len(theirs) == 3
-    assert ours._amqp_transport is theirs._amqp_transport
-
-
-async def test_one_that_was_made_for_a_sender_is_not_made_once_more() -> None:
-    """The SDK compares whose batch it is."""
-    text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=djE="
-    async with ServiceBusClient.from_connection_string(text) as client:
-        sender = client.get_queue_sender("orders")
-        assert EncodedBatch(sender=sender)._amqp_transport is sender._amqp_transport
-
-
-def test_each_message_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails with an SDK that has changed there: then the batch is right, and slow."""
-    batch = EncodedBatch()
-    count = 0
-    encode = batch._amqp_transport.encode_message
-
-    def counted(message: object) -> object:
-        nonlocal count
-        count += 1
-        return encode(message)
-
-    def never(*_: object) -> None:
-        pytest.fail("encoded once more")
-
-    monkeypatch.setattr(batch._amqp_transport, "encode_message", staticmethod(counted))
-    monkeypatch.setattr(batch._amqp_transport, "add_batch", staticmethod(never))
-    filled(batch)
-    assert count == 3
-
-
-def test_what_does_not_fit_leaves_it_as_it_was() -> None:
-    batch = EncodedBatch(max_size_in_bytes=200)
-    batch.add_message(ServiceBusMessage(b"x"))
-    before = batch.size_in_bytes
-    with pytest.raises(MessageSizeExceededError):
-        batch.add_message(ServiceBusMessage(b"x" * 500))
-    assert (len(batch), batch.size_in_bytes, len(batch._message[5])) == (1, before, 1)
-
-
-def test_where_the_hooks_are_missing_the_sdk_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk_internals, "TRANSPORT_HOOKS", ("not_there",))
-    assert filled(EncodedBatch())._message == filled(ServiceBusMessageBatch())._message

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.backlog.queue_settings import Depth
@@ -279,15 +277,6 @@ async def test_what_is_parked_now_needs_no_new_reading(world: World) -> None:
     assert view.read_at == read_at
 
 
-async def test_a_syphon_that_moves_what_nobody_knew_of_is_never_below_zero(world: World) -> None:
-    paired = await world.pair(enable_syphon=True)
-    await never_read(paired)
-    put(world, [parked("orders", str(number)) for number in range(20)])
-    await until(lambda: paired.syphon_view().moved == 20)
-    await until(lambda: paired.parked_view() is not None)
-    assert figure(paired).messages == 0
-
-
 @pytest.mark.parametrize("forced", [False, True])
 async def test_two_syphons_on_one_backlog_wait_through_an_outage(
     world: World, monkeypatch: pytest.MonkeyPatch, forced: bool
@@ -327,40 +316,6 @@ async def test_whoever_waited_for_a_reading_sees_its_figure(world: World) -> Non
 
 
 # -- What bounds a pump: in all, in hand, by a rate; and a pump that keeps to it -------------------------------------
-
-
-class Hands:
-    """A clock that is moved by hand."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), max_size=40), st.floats(0.5, 100))
-def test_no_more_comes_than_a_rate_allows_over_the_whole_time(steps: list[tuple[float, int]], rate: float) -> None:
-    clock = Hands()
-    ration = BoundedIntake(SyphonRateLimit(rate=rate), messages=10**9)
-    came = 0
-    for passed, wanted in steps:
-        clock.now += passed
-        for _ in range(min(wanted, int(ration.left(0, clock.now)))):
-            ration.took()
-            came += 1
-    assert came <= 1 + max(1.0, rate) + rate * (clock.now - 100.0) + 1e-6
-
-
-def test_a_rate_is_reached_when_there_is_always_something_to_take() -> None:
-    clock = Hands()
-    ration = BoundedIntake(SyphonRateLimit(rate=40.0), messages=10**9)
-    came = 0
-    for _ in range(1000):
-        clock.now += 0.1
-        while ration.left(0, clock.now) >= 1:
-            ration.took()
-            came += 1
-    assert 3990 <= came <= 4041
 
 
 def test_bounds_in_all_and_in_hand_hold_beside_each_other() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -471,18 +471,99 @@ async def shared() -> AsyncIterator[Shared]:
     await one.tasks.close()
 
 
-def outcomes(results: list[Any]) -> list[str]:
-    return [type(result).__name__ if isinstance(result, BaseException) else "ok" for result in results]
+def of(name: str, body: bytes = b"x", **fields: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(body, message_id=name, **fields)
 
 
-async def test_what_waits_while_a_send_is_under_way_goes_together_in_the_next_one(shared: Shared) -> None:
-    """One send in flight per SDK sender."""
+def refusing(error: Exception, *names: str) -> Callable[[list[str]], BaseException | None]:
+    """A judge that refuses whatever holds one of these messages."""
+    return lambda ids: error if set(ids) & set(names) else None
+
+
+def too_large(ids: list[str]) -> BaseException | None:
+    return MessageSizeExceededError() if len(ids) > 4 or "large" in ids else None
+
+
+ODD = AmqpAnnotatedMessage(data_body=b"", application_properties={"n": object()})
+"""Cannot be encoded."""
+LOST, BUSY, LATE = ServiceBusConnectionError(), ServiceBusServerBusyError(), TimeoutError()
+
+
+class Together(NamedTuple):
+    """Calls that wait for one send, and their outcomes: how many messages were accepted, and the error.
+
+    sent: None: in parts of any size.
+    """
+
+    calls: list[list[Sendable]]
+    outcomes: list[tuple[int, type[Exception] | None]]
+    sent: list[list[str]] | None
+    judge: Callable[[list[str]], BaseException | None] = refusing(ValueError("bad"), "bad")
+    limit: int = 256 * 1024
+    batch_key: Callable[[Any], object] = lambda _: None
+
+
+TOGETHER: dict[str, Together] = {
+    "what waits goes together in the next send": Together(
+        [[of(str(number))] for number in range(16)], [(1, None)] * 16, [[str(number) for number in range(16)]]
+    ),
+    "a message larger than a batch may be goes alone": Together(
+        [[of("large", b"x" * 2000)], [of("small")]], [(1, None)] * 2, [["large"], ["small"]], limit=1000
+    ),
+    "of a refused batch only the culprit fails": Together(
+        [[of("a")], [of("bad")], [of("b")]],
+        [(1, None), (0, ValueError), (1, None)],
+        [["a", "bad", "b"], ["a"], ["bad"], ["b"]],
+    ),
+    "what comes after the culprit in the same call is not sent": Together(
+        [[of("a"), of("bad"), of("c")]], [(1, ValueError)], [["a", "bad", "c"], ["a"], ["bad"]]
+    ),
+    "a batch too large for the queue is halved": Together(
+        [[of(str(number))] for number in range(9)] + [[of("large")]],
+        [(1, None)] * 9 + [(0, MessageSizeExceededError)],
+        None,
+        judge=too_large,
+    ),
+    **{
+        f"a failure of the queue is of all: {type(error).__name__}": Together(
+            [[of("a")], [of("b")]], [(0, type(error))] * 2, [["a", "b"]], judge=refusing(error, "a")
+        )
+        for error in (LOST, BUSY, LATE)
+    },
+    "a message that cannot be encoded fails alone": Together(
+        [[ODD], [of("right")]], [(0, Exception), (1, None)], [["right"]]
+    ),
+    "a caller hears how far its messages came before one that cannot be encoded": Together(
+        [[of("good"), ODD], [of("right")], [of("also")]], [(1, Exception), (1, None), (1, None)], None
+    ),
+    "only messages of one session and partition key travel together": Together(
+        [[of(f"{one}{number}", session_id=one)] for number in range(2) for one in "ab"]
+        + [[of(f"{one}{number}", partition_key=one)] for number in range(2) for one in "cd"],
+        [(1, None)] * 8,
+        [["a0", "a1"], ["b0", "b1"], ["c0", "c1"], ["d0", "d1"]],
+        batch_key=batch_key,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOGETHER.values(), ids=TOGETHER)
+async def test_calls_that_wait_for_one_send_have_outcomes_of_their_own(shared: Shared, case: Together) -> None:
+    """One send in flight per SDK sender; the caller still owns the message that was not accepted."""
+    shared.coalescer = Coalescer(shared.link, shared.tasks, shared.said.append, batch_key=case.batch_key)  # type: ignore[arg-type]
+    shared.link.limit = case.limit
     first = await shared.in_the_way()
-    others = [shared.caller(f"{caller}") for caller in range(16)]
+    calls = [asyncio.create_task(shared.send(messages)) for messages in case.calls]
     await asyncio.sleep(0)
+    shared.link.judge = case.judge
     shared.link.open.set()
-    await asyncio.gather(first, *others)
-    assert shared.link.batches == [1, 16]
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert await first == 1
+    for result, (accepted, error) in zip(found, case.outcomes, strict=True):
+        assert isinstance(result, error or int), result
+        assert result == accepted if error is None else f"accepted {accepted}" in result.__notes__  # type: ignore[union-attr]
+    assert len(shared.accepted) == 1 + sum(accepted for accepted, _ in case.outcomes)
+    assert case.sent in (None, shared.link.sent[1:])
+    assert (shared.coalescer.one_by_one, shared.said) == (False, [])
 
 
 async def test_a_lone_message_goes_as_it_is_and_not_as_a_batch(shared: Shared) -> None:
@@ -498,16 +579,6 @@ async def test_a_callers_messages_keep_their_order_over_as_many_batches_as_it_ta
     assert [name for batch in shared.link.sent for name in batch] == names
     assert max(shared.link.batches) < 10
     assert shared.accepted == names
-
-
-async def test_a_message_larger_than_a_batch_may_be_goes_alone(shared: Shared) -> None:
-    shared.link.limit = 1000
-    first = await shared.in_the_way()
-    large, small = shared.caller("large", body=b"x" * 2000), shared.caller("small")
-    await asyncio.sleep(0)
-    shared.link.open.set()
-    await asyncio.gather(first, large, small)
-    assert shared.link.sent == [["first"], ["large"], ["small"]]
 
 
 async def test_one_callers_cancellation_never_cancels_the_others(shared: Shared) -> None:
@@ -534,42 +605,6 @@ async def test_one_callers_timeout_never_ends_the_others_send(shared: Shared) ->
     assert shared.link.timeouts[1] > 50
 
 
-async def test_a_refused_batch_is_sent_one_by_one_and_only_the_culprit_fails(shared: Shared) -> None:
-    shared.link.judge = lambda ids: ValueError("bad") if "bad" in ids else None
-    first = await shared.in_the_way()
-    callers = [shared.caller(name) for name in ("a", "bad", "b")]
-    await asyncio.sleep(0)
-    shared.link.open.set()
-    found = await asyncio.gather(first, *callers, return_exceptions=True)
-    assert outcomes(found) == ["ok", "ok", "ValueError", "ok"]
-    assert shared.link.sent[1:] == [["a", "bad", "b"], ["a"], ["bad"], ["b"]]
-    assert not shared.coalescer.one_by_one
-    assert shared.said == []
-
-
-async def test_what_comes_after_the_culprit_in_the_same_call_is_not_sent(shared: Shared) -> None:
-    """The caller still owns the message."""
-    shared.link.judge = lambda ids: ValueError("bad") if "bad" in ids else None
-    with pytest.raises(ValueError, match="bad") as refused:
-        await shared.caller("a", "bad", "c")
-    assert refused.value.__notes__ == ["accepted 1"]
-    assert shared.accepted == ["a"]
-
-
-async def test_a_batch_that_is_too_large_for_the_queue_is_halved_and_only_the_culprit_fails(shared: Shared) -> None:
-    def judge(ids: list[str]) -> BaseException | None:
-        return MessageSizeExceededError() if len(ids) > 4 or "large" in ids else None
-
-    shared.link.judge = judge
-    first = await shared.in_the_way()
-    callers = [shared.caller(str(number)) for number in range(9)] + [shared.caller("large")]
-    await asyncio.sleep(0)
-    shared.link.open.set()
-    found = await asyncio.gather(first, *callers, return_exceptions=True)
-    assert outcomes(found) == ["ok"] * 10 + ["MessageSizeExceededError"]
-    assert sorted(shared.accepted) == sorted(["first", *(str(number) for number in range(9))])
-
-
 async def test_a_queue_that_refuses_mixed_batches_gets_singles_from_then_on_and_it_is_said_once(shared: Shared) -> None:
     """Partitioned entities refuse batches that mix session or partition keys, duplicate-detecting ones message ids."""
     refusal = ServiceBusError("Service Bus has encountered an error. Error condition: amqp:not-allowed.")
@@ -582,30 +617,6 @@ async def test_a_queue_that_refuses_mixed_batches_gets_singles_from_then_on_and_
         assert await asyncio.gather(first, *callers) == [1, 1, 1, 1]
     assert [size for size in shared.link.batches if size > 1] == [3]
     assert shared.said == ["backlog/0 refuses batches of unlike messages (bad argument): it gets them one by one"]
-
-
-@pytest.mark.parametrize("error", [ServiceBusConnectionError(), ServiceBusServerBusyError(), TimeoutError()])
-async def test_a_failure_of_the_queue_is_the_outcome_of_all_who_were_in_it(shared: Shared, error: Exception) -> None:
-    first = await shared.in_the_way()
-    callers = [shared.caller("a"), shared.caller("b")]
-    await asyncio.sleep(0)
-    shared.link.judge = lambda ids: error if "a" in ids else None
-    shared.link.open.set()
-    found = await asyncio.gather(first, *callers, return_exceptions=True)
-    assert outcomes(found) == ["ok", type(error).__name__, type(error).__name__]
-    assert shared.link.batches == [1, 2]
-
-
-async def test_a_message_that_cannot_be_encoded_fails_alone(shared: Shared) -> None:
-    first = await shared.in_the_way()
-    odd: Sendable = AmqpAnnotatedMessage(data_body=b"", application_properties={"n": object()})
-    wrong = asyncio.create_task(shared.send([odd]))
-    right = shared.caller("right")
-    await asyncio.sleep(0)
-    shared.link.open.set()
-    found = await asyncio.gather(first, wrong, right, return_exceptions=True)
-    assert (outcomes(found)[0], outcomes(found)[2]) == ("ok", "ok")
-    assert isinstance(found[1], Exception)
 
 
 async def test_who_waits_when_the_pairing_ends_is_told_and_what_was_under_way_is_in_doubt(shared: Shared) -> None:
@@ -623,24 +634,6 @@ async def test_who_waits_when_the_pairing_ends_is_told_and_what_was_under_way_is
         await shared.caller("late")
 
 
-async def test_only_messages_of_one_session_and_partition_key_travel_together(shared: Shared) -> None:
-    shared.coalescer = Coalescer(shared.link, shared.tasks, shared.said.append, batch_key=batch_key)  # type: ignore[arg-type]
-    first = await shared.in_the_way()
-    sessions = [
-        ServiceBusMessage(b"x", message_id=f"{session}{number}", session_id=session)
-        for number in range(2)
-        for session in "ab"
-    ]
-    keys = [
-        ServiceBusMessage(b"x", message_id=f"{key}{number}", partition_key=key) for number in range(2) for key in "cd"
-    ]
-    sends = [asyncio.create_task(shared.send([message])) for message in (*sessions, *keys)]
-    await asyncio.sleep(0)
-    shared.link.open.set()
-    await asyncio.gather(first, *sends)
-    assert shared.link.sent == [["first"], ["a0", "a1"], ["b0", "b1"], ["c0", "c1"], ["d0", "d1"]]
-
-
 async def test_callers_who_are_answered_together_go_together_again(shared: Shared) -> None:
     async def caller(name: str) -> None:
         for number in range(3):
@@ -653,18 +646,3 @@ async def test_callers_who_are_answered_together_go_together_again(shared: Share
     await asyncio.gather(first, *callers)
     assert shared.link.batches == [1, 4, 4, 4]
     assert not shared.coalescer.is_busy
-
-
-async def test_a_caller_is_told_how_far_its_messages_came_before_one_that_cannot_be_encoded(shared: Shared) -> None:
-    """Nothing is delivered that its caller was told is refused."""
-    first = await shared.in_the_way()
-    good = ServiceBusMessage(b"x", message_id="good")
-    bad = AmqpAnnotatedMessage(data_body=b"", application_properties={"n": object()})
-    sending = asyncio.create_task(shared.send([good, bad]))
-    right = [shared.caller("right"), shared.caller("also")]
-    await asyncio.sleep(0)
-    shared.link.open.set()
-    found = await asyncio.gather(first, sending, *right, return_exceptions=True)
-    assert isinstance(found[1], Exception)
-    assert found[1].__notes__ == ["accepted 1"]
-    assert shared.accepted == ["first", "good", "right", "also"]

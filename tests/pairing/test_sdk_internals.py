@@ -17,6 +17,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode, __version__
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
@@ -26,6 +27,7 @@ from azure.servicebus.exceptions import (
 
 from paired_servicebus.core.model.verdict import KIND_BY_CLASS
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch
 from servicebus_amqp.encoding.message_sections import unbatch
 
 from .tracer import RecordedSpan, tracing
@@ -231,9 +233,22 @@ def test_batch_options(sender: Any) -> None:
     assert sdk_internals.batch_options(None) == {}
 
 
+def several() -> list[Any]:
+    return [
+        ServiceBusMessage(b"x" * 300, message_id="1", session_id="s", application_properties={"a": 1, "b": "two"}),
+        AmqpAnnotatedMessage(data_body=[b"y"], properties={"message_id": "2"}),
+        ServiceBusMessage(b"z", message_id="3", partition_key="p"),
+    ]
+
+
+def filled(batch: ServiceBusMessageBatch) -> Any:
+    for message in several():
+        batch.add_message(message)
+    return batch
+
+
 def test_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs, message = ServiceBusMessageBatch(), ServiceBusMessageBatch(), ServiceBusMessage(b"x", message_id="1")
-    theirs.add_message(message)
+    ours, theirs = EncodedBatch(), filled(ServiceBusMessageBatch())
     transport: Any = ours._amqp_transport
     missing = [name for name in sdk_internals.BATCH_HOOKS if not hasattr(ours, name)]
     missing += [name for name in sdk_internals.TRANSPORT_HOOKS if not hasattr(transport, name)]
@@ -245,10 +260,25 @@ def test_append(monkeypatch: pytest.MonkeyPatch) -> None:
         return encode(one)
 
     monkeypatch.setattr(transport, "encode_message", staticmethod(counted))
-    sdk_internals.append(ours, message)
-    assert len(encoded) == 1, f"{CHANGED} a message is encoded {len(encoded)} times"
+    filled(ours)
+    assert len(encoded) == 3, f"{CHANGED} three messages are encoded {len(encoded)} times"
     assert ours._message == theirs._message, f"{CHANGED} the bytes of a batch differ"
-    assert ours._messages == theirs._messages == [message]
+    assert (len(ours), ours.size_in_bytes) == (3, theirs.size_in_bytes)
+    assert ours._amqp_transport is theirs._amqp_transport
+
+
+def test_what_does_not_fit_leaves_a_batch_as_it_was() -> None:
+    batch = EncodedBatch(max_size_in_bytes=200)
+    batch.add_message(ServiceBusMessage(b"x"))
+    before = batch.size_in_bytes
+    with pytest.raises(MessageSizeExceededError):
+        batch.add_message(ServiceBusMessage(b"x" * 500))
+    assert (len(batch), batch.size_in_bytes, len(batch._message[5])) == (1, before, 1)
+
+
+def test_where_the_hooks_are_missing_the_sdk_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk_internals, "TRANSPORT_HOOKS", ("not_there",))
+    assert filled(EncodedBatch())._message == filled(ServiceBusMessageBatch())._message
 
 
 @pytest.mark.parametrize("body", [b"x", b"x" * 300, b"x" * 70_000])

@@ -40,7 +40,7 @@ from paired_servicebus.pairing.syphon import syphon as redrive
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
-from servicebus_sandbox.broker.message import MessageState
+from servicebus_sandbox.broker.entity_settings import EntityStatus
 from servicebus_sandbox.broker.queues.lane import Consumer
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 
@@ -118,35 +118,6 @@ async def test_one_that_was_active_within_the_quiet_period_stays(world: World) -
     with pytest.raises(CleanUpError, match="a sent message can take 900 s to appear"):
         await paired.clean_up(SPARE)
     assert "ACTIVE" in (await status_of(world, SPARE)).upper()
-
-
-async def test_one_that_holds_messages_stays(world: World) -> None:
-    paired = await paired_beside(world)
-    put(world, [parked("orders", "m1")], path=SPARE)
-    quiet(world, SPARE)
-    with pytest.raises(CleanUpError, match="1 messages and 0 dead letters are in it; move the stranded messages first"):
-        await paired.clean_up(SPARE)
-
-
-@pytest.mark.parametrize("where", ["queue", "dead-letter queue"])
-async def test_counts_of_zero_are_no_proof(world: World, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Section 4.3: "looked into with peek (queue and dead-letter queue: counts read 0 while a namespace throttles),
-    then deleted, or set back to Active"."""
-    paired = await paired_beside(world)
-    put(world, [parked("orders", "m1")], path=SPARE)
-    if where == "dead-letter queue":
-        async with world.client("secondary") as client, client.get_queue_receiver(SPARE) as receiver:
-            (message,) = await receiver.receive_messages(1, max_wait_time=10)
-            await receiver.dead_letter_message(message)
-    quiet(world, SPARE)
-
-    async def zeros(path: str) -> Depth:
-        return Depth(messages=0, dead_lettered=0, size_bytes=0, last_active=1.0)
-
-    monkeypatch.setattr(paired._admin, "depth", zeros)
-    with pytest.raises(CleanUpError, match=f"a message was seen in its {where}, despite its counts"):
-        await paired.clean_up(SPARE)
-    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
 
 
 async def test_one_that_is_used_while_it_is_looked_at_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,78 +258,20 @@ async def test_what_is_stranded_is_moved_on_order_and_the_queue_can_go_then(worl
     assert message.message_id == "m1"
 
 
-class RefusedPeeks:
-    """A namespace that refuses peeks on a queue that is closed to senders."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World, *, receives: bool = True) -> None:
-        self.refused = 0
-        peek = module.UnusedQueues._peek
-
-        async def refuse(unused: Any, path: str, sub_queue: Any) -> bool:
-            if await status_of(world, path) == QueueStatus.SEND_DISABLED:
-                self.refused += 1
-                raise MessagingEntityDisabledError(message="it is currently disabled for Send operations.")
-            return await peek(unused, path, sub_queue)
-
-        monkeypatch.setattr(module.UnusedQueues, "_peek", refuse)
-        monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.5)
-        if not receives:
-
-            async def refuse_too(unused: Any, path: str) -> bool:
-                raise WireLinkError(f"{path} refused a link: no", "amqp:unauthorized-access")
-
-            monkeypatch.setattr(module.UnusedQueues, "_receive", refuse_too)
-
-
-async def test_an_empty_queue_is_deleted_where_a_closed_one_refuses_peeks(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a namespace refuses on a closed queue is unknown until seen. Clean-up proves emptiness by what works."""
-    refuses = RefusedPeeks(monkeypatch, world)
-    paired = await paired_beside(world)
-    quiet(world, SPARE)
-    assert f"{SPARE} was deleted" in await paired.clean_up(SPARE)
-    assert refuses.refused == 2
-    assert not await exists(world, SPARE)
-
-
-@pytest.mark.parametrize("where", ["queue", "dead-letter queue"])
-async def test_a_message_that_came_late_is_received_and_released(
-    world: World, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """… counts twice, and peek, else receive and release (queue and dead-letter queue, lock given back, delivery count
-    unchanged)."""
-    RefusedPeeks(monkeypatch, world)
-    paired = await paired_beside(world)
-    quiet(world, SPARE)
-    queue = world.sandbox["secondary"].node.namespace.queue(SPARE)
-    part = queue.dead_letters if where == "dead-letter queue" else queue.messages
-    set_status = paired._admin.set_status
-
-    async def arrives(path: str, status: QueueStatus) -> None:
-        if status is QueueStatus.SEND_DISABLED:
-            put(world, [parked("orders", "m1")], path=SPARE)
-            if where == "dead-letter queue":
-                async with world.client("secondary") as client, client.get_queue_receiver(SPARE) as receiver:
-                    (message,) = await receiver.receive_messages(1, max_wait_time=10)
-                    await receiver.dead_letter_message(message)
-        await set_status(path, status)
-
-    async def zeros(path: str) -> Depth:
-        return Depth(messages=0, dead_lettered=0, size_bytes=0, last_active=1.0)
-
-    monkeypatch.setattr(paired._admin, "set_status", arrives)
-    monkeypatch.setattr(paired._admin, "depth", zeros)
-    with pytest.raises(CleanUpError, match=f"a message was seen in its {where}, despite its counts"):
-        await paired.clean_up(SPARE)
-    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
-    (kept,) = part.peek(0, 10)
-    assert (kept.delivery_count, kept.state) == (0, MessageState.ACTIVE)
-
-
 async def test_a_queue_that_permits_neither_stays_and_says_why(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """If neither is permitted it says that it closed the queue, opened it again, and why it stays."""
-    RefusedPeeks(monkeypatch, world, receives=False)
+    peek = module.UnusedQueues._peek
+
+    async def refuse_peek(unused: Any, path: str, sub_queue: Any) -> bool:
+        if await status_of(world, path) == QueueStatus.SEND_DISABLED:
+            raise MessagingEntityDisabledError(message="it is currently disabled for Send operations.")
+        return await peek(unused, path, sub_queue)
+
+    async def refuse_receive(unused: Any, path: str) -> bool:
+        raise WireLinkError(f"{path} refused a link: no", "amqp:unauthorized-access")
+
+    monkeypatch.setattr(module.UnusedQueues, "_peek", refuse_peek)
+    monkeypatch.setattr(module.UnusedQueues, "_receive", refuse_receive)
     paired = await paired_beside(world)
     quiet(world, SPARE)
     told = "stays, open again: .* neither a peek .entity disabled. nor a receive .not authorized"
@@ -380,6 +293,17 @@ class Content:
 
     places: tuple[str, ...]
     lies: bool
+
+    @property
+    def reason(self) -> str:
+        """Why it stays; without lies the counts alone say it."""
+        early = [place for place in self.places if not place.startswith("late")]
+        if not self.lies:
+            counted = early or self.places
+            dead = sum(place.endswith("dead-lettered") for place in counted)
+            return f"{len(counted) - dead} messages and {dead} dead letters are in it"
+        in_queue = any(not place.endswith("dead-lettered") for place in early or self.places)
+        return f"a message was seen in its {'queue' if in_queue else 'dead-letter queue'}, despite its counts"
 
     @classmethod
     def draw(cls, random: Random) -> Content:
@@ -453,8 +377,9 @@ async def clean_up(world: World, paired: Any, index: int, content: Content, patc
         during.setattr(unused, "_set", closing)
         during.setattr(unused._admin, "depth", zeros if content.lies else depth)
         if content.places:
-            with pytest.raises(CleanUpError, match="stays"):
+            with pytest.raises(CleanUpError, match=f"{path} stays: .*{content.reason}"):
                 await paired.clean_up(path)
+            assert namespace.queue(path).settings.status == EntityStatus.ACTIVE
         else:
             assert "was deleted" in await paired.clean_up(path)
     exists = path in [one.path for one in namespace.queues()]

@@ -70,15 +70,6 @@ async def test_a_rejected_message_is_received_from_the_dead_letter_queue(world: 
     assert b"no such queue" in dead.deliveries[0].payload
 
 
-async def test_a_topic_is_sent_to_and_its_subscription_received_from(world: World, told: Told) -> None:
-    wire = world.wire()
-    (await told.sender(wire, "news")).send(message(7), b"1")
-    (await told.receiver(wire, "news/Subscriptions/all")).grant(1)
-    await until(lambda: told.deliveries and told.outcomes)
-    assert told.outcomes[0].state is ACCEPTED
-    assert id_of(told.deliveries[0].payload) == "7"
-
-
 async def test_a_settlement_whose_lock_is_lost_is_told_apart(world: World, told: Told) -> None:
     wire = world.wire()
     (await told.sender(wire)).send(message(), b"1")
@@ -433,17 +424,6 @@ async def test_an_entity_that_is_deleted_detaches_its_links(world: World) -> Non
 
 # -- What is lost and had again, the pauses in between, and that nobody spins ----------------------------------------
 
-FORCED = "amqp:link:detach-forced"
-IDLE = (
-    "The link 'G5:1:sender-link' is force detached. Code: publisher(link3006875). Details: "
-    "AmqpMessagePublisher.IdleTimerExpired: Idle timeout: 00:10:00."
-)
-WITHOUT_LINKS = (
-    "The connection was closed by container '8a6f_G3' because it did not have any active links in the past 300000 "
-    "milliseconds."
-)
-INACTIVE = "The connection was inactive for more than the allowed 240000 milliseconds and is closed by container 'x'."
-
 
 def test_pauses_double_to_the_most_and_begin_anew() -> None:
     backoff = Backoff(lambda: 0.0, first=1.0, most=5.0)
@@ -454,22 +434,6 @@ def test_pauses_double_to_the_most_and_begin_anew() -> None:
 
 def test_chance_shortens_a_pause_by_a_half_at_most() -> None:
     assert Backoff(lambda: 0.999_999, first=10.0).next() == pytest.approx(5.0, abs=0.001)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (WireLinkError(IDLE, FORCED), True),
-        (WireConnectionError(INACTIVE, "amqp:connection:forced"), True),
-        (WireConnectionError(WITHOUT_LINKS, "amqp:connection:forced"), True),
-        (WireLinkError("the entity has moved", FORCED), False),
-        (WireLinkError("idle talk", "amqp:internal-error"), False),
-        (WireLinkError("idle"), False),
-        (WireError(IDLE, FORCED), False),
-    ],
-)
-def test_an_idle_end_is_known_by_condition_and_words(error: WireError, expected: bool) -> None:
-    assert is_idle_detach(error) is expected
 
 
 async def test_a_connection_that_lived_long_is_made_anew_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

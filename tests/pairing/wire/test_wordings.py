@@ -9,11 +9,11 @@ import pytest
 from azure.servicebus._pyamqp import error as amqp
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from paired_servicebus.core.errors import PairedError, WireError, WireLinkError
+from paired_servicebus.core.errors import PairedError, WireConnectionError, WireError, WireLinkError, WireRequestError
 from paired_servicebus.core.model.verdict import LOST_LINKS, FailureKind, judge, kind_of
 from paired_servicebus.engine.gateway.relay_connection import error_of_end, error_of_refusal
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, is_idle_detach
-from paired_servicebus.pairing.amqp_client.endpoint import connection_failure, failure_of, link_failure
+from paired_servicebus.pairing.amqp_client.endpoint import connection_failure, failure_of, link_failure, token_failure
 from servicebus_amqp.encoding.amqp_types import Symbol
 from servicebus_amqp.encoding.messaging_types import Error, Rejected
 from tests.pairing.wire.conftest import Told
@@ -215,6 +215,20 @@ def test_the_services_words_have_one_kind_whatever_is_behind_them(name: str, tai
         assert "\n" not in reason
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        WireLinkError("the entity has moved", DETACH),
+        WireLinkError("idle talk", "amqp:internal-error"),
+        WireLinkError("idle"),
+        WireConnectionError("idle"),
+        WireError("idle", DETACH),
+    ],
+)
+def test_an_idle_end_is_known_by_condition_and_words_together(error: WireError) -> None:
+    assert not is_idle_detach(error)
+
+
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("name", [name for name, each in WORDINGS.items() if each.way == "link"])
 def test_a_client_of_the_gateway_reads_the_services_own_words(name: str, tail: str) -> None:
@@ -230,7 +244,6 @@ def test_a_client_of_the_gateway_reads_the_services_own_words(name: str, tail: s
 
 # -- answers to tokens -------------------------------------------------------------------------------------------------
 
-GOOD: Final = (200, 201, 202, 204, 299)
 BAD: Final = (
     *(-(2**31), -1, 0, 1, 100, 199),
     *(300, 301, 302, 304, 307, 399),
@@ -240,7 +253,7 @@ BAD: Final = (
 COUNTED: Final = {404: K.NOT_FOUND, 408: K.TIMEOUT, 429: K.BUSY, 503: K.BUSY}
 
 
-@pytest.mark.parametrize("status", GOOD)
+@pytest.mark.parametrize("status", [200, 202, 299])
 async def test_a_token_is_accepted_by_every_status_of_success(status: int) -> None:
     async with listening() as script:
         script.on_request = lambda _, request: reply_to(request, status)
@@ -249,17 +262,35 @@ async def test_a_token_is_accepted_by_every_status_of_success(status: int) -> No
         await wire.close()
 
 
-@pytest.mark.parametrize("status", BAD)
-async def test_every_other_status_refuses_the_token_and_has_a_kind(status: int) -> None:
-    """Below 500 the credential is refused unless the status says otherwise; from there on the namespace fails."""
+@pytest.mark.parametrize(("status", "kind"), [(199, K.UNAUTHENTICATED), (300, K.UNAUTHENTICATED), (503, K.BUSY)])
+async def test_every_other_status_refuses_the_token(status: int, kind: FailureKind) -> None:
     async with listening() as script:
         script.on_request = lambda _, request: reply_to(request, status)
         wire = ReconnectingConnection(script.endpoint)
-        with pytest.raises(WireError) as raised:
+        with pytest.raises(WireError, match=str(status)) as raised:
             await Told().sender(wire)
         await wire.close()
-    assert kind_of(raised.value) is COUNTED.get(status, K.INTERNAL if status >= 500 else K.UNAUTHENTICATED)
-    assert str(status) in str(raised.value)
+    assert kind_of(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "condition", "kind"),
+    [
+        *((status, None, COUNTED.get(status, K.INTERNAL if status >= 500 else K.UNAUTHENTICATED)) for status in BAD),
+        (401, "com.microsoft:auth-failed", K.UNAUTHENTICATED),
+        (410, "com.microsoft:entity-disabled", K.DISABLED),
+        (400, "com.microsoft:argument-error", K.UNAUTHENTICATED),
+        (503, "com.microsoft:timeout", K.TIMEOUT),
+    ],
+)
+def test_a_refused_token_is_the_credentials_fault_or_the_namespaces(
+    status: int, condition: str | None, kind: FailureKind
+) -> None:
+    """Below 500 the credential is refused unless the status says otherwise; from there on the namespace fails."""
+    failure = token_failure("sb://contoso/orders", status, "said so", condition)
+    assert kind_of(failure) is kind
+    assert isinstance(failure, WireRequestError) is (status >= 500)
+    assert str(status) in str(failure)
 
 
 @pytest.mark.parametrize("said", [None, "202", 202.0, True, [202], {}], ids=repr)
