@@ -44,11 +44,14 @@ from paired_servicebus.core.fleet.fleet_events import (
     WriteFailed,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity, OwnDocuments
+from paired_servicebus.core.fleet.orders.engine_orders import SeenOrder
+from paired_servicebus.core.fleet.orders.order_answers import addressed_engines, order_views
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import DestinationView, EntityView, SyphonStatus
-from paired_servicebus.core.operator.fleet_sentences import odd_cases
+from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_sentences import answers_part, odd_cases
 
 FAST = pace.WatchPace(look=5.0, report=15.0)
 
@@ -478,6 +481,24 @@ def test_expected_and_known_engines_stay_in_a_flood_and_no_claim_drives_them_out
     names = {one.engine for one in read.engines(START + 600).engines}
     assert {"web-1", "web-2", "pay-1", "pay-2", "me", f"ghost-{flood[-1]}"} <= names
     assert (len(names), "ghost-100" in names, read.is_flooded(START + 600)) == (MAX_ENGINES, False, True)
+
+
+def test_in_a_flood_the_answers_count_no_claim_and_name_the_flood() -> None:
+    """ "Presences and reports are claims": silent are engines that were expected or heard twice."""
+    read = Roster(author("me"), expected=("web-1",))
+    posts = [*(posted(n, presence("pay-1"), START + 20 * n) for n in (1, 2)), posted(3, presence("web-1"))]
+    posts += [posted(n, presence(f"ghost-{n}"), START + 70) for n in range(10, 20 + MAX_ENGINES)]
+    for post in posts:
+        read.read(post, START)
+    read.read_own(presence("me"), START + 70)
+    order = made_order("force")
+    seen = SeenOrder(order=order, by="ada", fingerprint="", first_at=START)
+    done = {("me", "boot-1"): (OrderRow(order_id=order.id, outcome=Outcome.DONE),)}
+    (view,) = order_views((seen,), FLEET_VERBS, read.engines(START + 75).engines, done)
+    assert (view.done, view.silent_count, view.claimed) == (("me",), 2, MAX_ENGINES - 3)
+    assert answers_part(view, START)[-1] == f"1 done · {MAX_ENGINES - 3} only claimed, in a flood · 2 silent"
+    named = addressed_engines((f"ghost-{MAX_ENGINES}",), read.engines(START + 75).engines)
+    assert ([one.name for one in named.engines], named.claimed) == ([f"ghost-{MAX_ENGINES}"], 0)
 
 
 def test_in_a_flood_no_entity_of_an_engine_that_was_heard_once_is_shown() -> None:

@@ -320,7 +320,9 @@ class FleetChecker:
         asked = Counter(
             one.engine.casefold()
             for one in view.engines
-            if one.status is not FleetStatus.ENDED and is_for(text, one.engine)
+            if one.status is not FleetStatus.ENDED
+            and is_for(text, one.engine)
+            and not (one.is_claimed and text.engines is None)
         )
         wrong = [name for name in rows if not is_for(text, name)]
         wrong += [name for name in text.engines or () if not rows[name.casefold()]]

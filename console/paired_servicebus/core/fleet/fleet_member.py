@@ -3,7 +3,8 @@
     duty                                     when
     look at the orders                       pace.look_interval
     read the reports                         while this engine watches; hourly while messages are parked and this engine
-                                             runs no syphon; when a rule of this engine asks (RosterWanted)
+                                             runs no syphon; when a rule of this engine asks (RosterWanted); while an
+                                             order may be over, by a clock that has no evidence yet
     post a presence                          at the start, hourly (each 10 minutes while a watch is in force), and when
                                              syphon, queues or orders change
     post a report                            pace.report_interval, and when a state changes, while a watch is in force
@@ -559,7 +560,9 @@ class FleetMember:
 
     def _duties(self, at: float) -> list[FleetEffect]:
         now = self.clock.namespace_time(at)
-        effects = self.orders.step(now)
+        effects = self.orders.step(now, reached=self.clock.earliest(at))
+        if self.orders.awaits_evidence:  # a presence that appears between two readings dates this clock
+            self._due.reports = min(self._due.reports, max(at, self._posted.reports_read + pace.READ_ASKED))
         self._due.look = min(self._due.look, at + self.look_seconds)
         if at < self._quiet_until:
             return effects

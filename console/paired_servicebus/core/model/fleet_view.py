@@ -115,6 +115,8 @@ class FleetEngine:
     """None: it has not reported since this engine watches."""
     differs: tuple[str, ...] = ()
     """How it differs from what stands, such as "released here by operator-b"."""
+    is_claimed: bool = False
+    """Whether it was heard once in a flood, and is not expected: nothing waits for it."""
 
     @property
     def state(self) -> str:
@@ -223,6 +225,8 @@ class FleetOrder:
     """Addressed engines without an answer, and when they were last heard."""
     unnamed: int = 0
     """Further engines without an answer."""
+    claimed: int = 0
+    """Engines that are only claimed, in a flood: they are none of the above."""
     why: str = ""
 
     @property

@@ -163,6 +163,8 @@ def _outcomes(order: FleetOrder, now: float, view: FleetView | None) -> list[_Ou
         parts.append(_Outcome(order.refused_count, "refused", why, order.more_refused))
     if waiting := not_answered(order, view):
         parts.append(_Outcome(len(waiting), "not answered yet", {"": list(waiting)}))
+    if order.claimed:
+        parts.append(_Outcome(order.claimed, "only claimed, in a flood"))
     silent = [one for one in order.silent if one[0] not in waiting]
     if count := len(silent) + order.unnamed:
         heard = [at for _, at in silent if at is not None]

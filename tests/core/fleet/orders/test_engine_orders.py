@@ -249,6 +249,27 @@ def test_a_newer_order_that_is_over_ends_what_stood_and_begins_nothing(engine: E
     assert engine.in_force == []
 
 
+def test_an_order_that_may_be_over_is_refused_only_once_the_namespaces_clock_has_reached_its_end(
+    engine: Engine,
+) -> None:
+    """ "An end is judged by the namespace's time." A new engine's clock may be ahead, and nothing shows it yet."""
+    engine.read(FORCE)
+    pin = made_order("pin", at=T0 + 10, lasts=60.0)
+    engine.orders.read_orders([post_of(pin)], is_whole=True)
+    engine.keep()
+    ahead, sure = T0 + 95, T0 + 10
+    assert [engine.act(one) for one in engine.orders.step(ahead, reached=sure)] == ["undo force payments"]
+    assert engine.orders.step(ahead, reached=sure) == []
+    assert (engine.orders.awaits_evidence, pin.id in engine.rows) == (True, False)
+    assert [engine.act(one) for one in engine.orders.step(T0 + 12, reached=sure)] == ["pin payments"]
+    late = made_order("pin", at=T0 + 40, lasts=5.0)
+    engine.orders.read_orders([post_of(late)], is_whole=True)
+    engine.keep()
+    assert [engine.act(one) for one in engine.orders.step(ahead, reached=T0 + 45)] == ["undo pin payments"]
+    engine.orders.step(ahead, reached=T0 + 45)
+    assert (engine.orders.awaits_evidence, engine.rows[late.id].outcome) == (False, Outcome.REFUSED)
+
+
 def test_an_order_that_arrives_late_takes_effect_and_says_how_late(engine: Engine) -> None:
     engine.orders.read_orders([post_of(FORCE)], is_whole=True)
     engine.keep()

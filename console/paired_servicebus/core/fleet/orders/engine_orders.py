@@ -6,6 +6,7 @@
     stands, and is not answered                      CarryOut
     revokes, and is not answered                     CarryOut: what stood ends, and what a local operator ordered
     is over, or its signer has no right              Undo of what is in force; no older order returns
+    may be over: this clock has no evidence yet      the same, but it has no answer until the clock has evidence
     was issued before a local operator acted here    none: the local operator's order holds
     (none is newer, and what is in force is over)    Undo
 
@@ -334,6 +335,8 @@ class EngineOrders:
         self._rows: tuple[int, tuple[OrderRow, ...]] = (-1, ())
         self._kept_trouble = ""
         self._orders_end = self._reports_end = False
+        self.awaits_evidence = False
+        """Whether an order has no answer because it may be over: this clock may be ahead of the namespace's."""
         self._alarms_at: float | None = None
 
     # -- what is read -------------------------------------------------------------------------------------------------
@@ -438,13 +441,18 @@ class EngineOrders:
         """Return whether the boards were read as far as an act needs."""
         return self._orders_end and not self._is_new
 
-    def step(self, at: float) -> list[FleetEffect]:
-        """Return what is to be done at a time of the namespace."""
+    def step(self, at: float, *, reached: float = inf) -> list[FleetEffect]:
+        """Return what is to be done at a time of the namespace.
+
+        Args:
+            at: the time by the best estimate of the namespace's clock.
+            reached: a time that this clock has certainly reached. An estimate without evidence may be ahead.
+        """
         if self._register.forget_over(at):
             self._changed()
         effects: list[FleetEffect] = [*self._ends(at)]
         if self.is_informed:
-            effects += self._begins(at)
+            effects += self._begins(at, min(at, reached))
         after, self._alarms_at = (at if self._alarms_at is None else self._alarms_at), at
         return [
             *effects,
@@ -475,14 +483,19 @@ class EngineOrders:
     def _is_over_unanswered(self, subject: Subject, one: SeenOrder, at: float) -> bool:
         return one.text.until <= at and self._acts_on(one) and not self._is_answered(subject, one)
 
-    def _begins(self, at: float) -> list[FleetEffect]:
+    def _begins(self, at: float, reached: float) -> list[FleetEffect]:
         """Return the acts that carry new orders out, one for each order."""
         wanted: dict[str, list[Subject]] = {}
         found: dict[str, SeenOrder] = {}
+        self.awaits_evidence = False
         for subject, one in sorted(self._register.newest(self._engine.name).items()):
             if subject in self._under_way or self._is_answered(subject, one) or not self._acts_on(one):
                 continue
-            if reason := self._why_not(subject, one, at):
+            reason = self._why_not(subject, one, at)
+            if reason and not self._why_not(subject, one, reached):
+                self.awaits_evidence = True
+                continue
+            if reason:
                 self._answer(subject, one, Outcome.REFUSED, reason)
                 continue
             found[one.order.id] = one

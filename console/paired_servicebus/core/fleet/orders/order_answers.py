@@ -47,10 +47,14 @@ class ExpectedEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The engines that should answer. unnamed: further ones, of which only the number is known."""
+    """The engines that should answer.
+
+    unnamed: further ones, of which only the number is known. claimed: engines that are only claimed, in a flood.
+    """
 
     engines: tuple[ExpectedEngine, ...]
     unnamed: int = 0
+    claimed: int = 0
 
     @property
     def count(self) -> int:
@@ -62,23 +66,28 @@ def addressed_engines(engines: tuple[str, ...] | None, known: Iterable[FleetEngi
 
     Args:
         engines: the names that the order has; None: all.
-        known: the engines of the roster.
+        known: the engines of the roster. Those that are only claimed are counted apart, unless the order names them.
         expect: what pairing.toml expects. If it has names, other engines are claims that nothing waits for.
     """
     names = expect if isinstance(expect, tuple) and expect else None
     if engines is not None:
         names = engines
+    meant = [one for one in known if one.status is not FleetStatus.ENDED and is_meant(names, one.engine)]
     present = tuple(
         ExpectedEngine(
             name=one.engine, boot=one.boot, heard_at=one.heard_at, is_silent=one.status is not FleetStatus.REPORTING
         )
-        for one in known
-        if one.status is not FleetStatus.ENDED and is_meant(names, one.engine)
+        for one in meant
+        if engines is not None or not one.is_claimed
     )
     heard = {one.name.casefold() for one in present}
     missing = {name.casefold(): name for name in names or () if name.casefold() not in heard}
     unnamed = max(0, expect - len(present)) if isinstance(expect, int) and engines is None else 0
-    return Expected(engines=(*present, *(ExpectedEngine(name=name) for name in missing.values())), unnamed=unnamed)
+    return Expected(
+        engines=(*present, *(ExpectedEngine(name=name) for name in missing.values())),
+        unnamed=unnamed,
+        claimed=len(meant) - len(present),
+    )
 
 
 def needs_partial(expected: Expected, *, is_flooded: bool = False) -> str:
@@ -134,6 +143,7 @@ def _view(one: SeenOrder, verbs: FleetVerbs, expected: Expected, answers: Mappin
         more_refused=len(refused[MAX_LISTED:]),
         silent=tuple(silent[:MAX_LISTED]),
         unnamed=expected.unnamed + len(silent[MAX_LISTED:]),
+        claimed=expected.claimed,
         why=repeated(text.why),
     )
 

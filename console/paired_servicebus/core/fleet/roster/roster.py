@@ -244,7 +244,7 @@ class EngineRecord:
         watched = max(heard, watched_since + LOOK_WELL) + MISSED_REPORTS * pace
         return min(watched, heard + within)
 
-    def view(self, status: FleetStatus, namesakes: int) -> FleetEngine | None:
+    def view(self, status: FleetStatus, namesakes: int, *, is_claimed: bool) -> FleetEngine | None:
         """Return the engine for screens; None: nothing is known."""
         presence = self.presence
         if presence is None:
@@ -273,6 +273,7 @@ class EngineRecord:
             namesakes=namesakes,
             figures=self.figures,
             differs=presence.differs,
+            is_claimed=is_claimed,
         )
 
     def _ended_view(self, author: Author) -> FleetEngine:
@@ -476,19 +477,18 @@ class Roster:
         for (name, _), record in sorted(self._records.items()):
             if record.is_shown:
                 boots[name].append(record)
-        unknown = {id(self._records[key]) for key in self._strangers} if self.is_flooded(now) else set[int]()
-        shown, known = list[EngineReport](), list[EngineReport]()
+        claims = {id(self._records[key]) for key in self._strangers} if self.is_flooded(now) else set[int]()
+        shown = list[EngineReport]()
         for records in boots.values():
             running = _without_replaced(records)
             statuses = [(one, one.status(now, watched_since=watched_since, pace=pace)) for one in running]
             rival = sum(1 for _, status in statuses if status is FleetStatus.REPORTING)
             for record, status in statuses:
                 others = max(rival - 1, 0) if status is FleetStatus.REPORTING else 0
-                view = record.view(status, others)
+                view = record.view(status, others, is_claimed=id(record) in claims)
                 if view is not None:
                     shown.append(_report_of(record, view))
-                    known += [] if id(record) in unknown else shown[-1:]
-        return RosterView(shown, known)
+        return RosterView(shown)
 
 
 def _without_replaced(records: list[EngineRecord]) -> list[EngineRecord]:
@@ -526,10 +526,10 @@ def _key(engine: FleetEngine) -> Key:
 
 
 class RosterView:
-    """The engines at one time. known: those that make entities and remarks: in a flood, not the ones heard once."""
+    """The engines at one time. A claim makes neither entities nor remarks."""
 
-    def __init__(self, shown: list[EngineReport], known: list[EngineReport]) -> None:
-        self.reports = tuple(known)
+    def __init__(self, shown: list[EngineReport]) -> None:
+        self.reports = tuple(one for one in shown if not one.engine.is_claimed)
         self.engines: tuple[FleetEngine, ...] = tuple(one.engine for one in shown)
         self.answers = {_key(one.engine): one.answers for one in shown}
         self._entities: tuple[FleetEntity, ...] | None = None
