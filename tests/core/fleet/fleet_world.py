@@ -144,7 +144,7 @@ class FleetWorld:
                 return member.step(Written(at=self.own_time(place), document=document))
             case Clean():
                 self.operations["clean"] += self.boards[effect.board].clean(effect)
-                return member.step(CleaningEnded(at=self.own_time(place), wanted=effect, deleted=0))
+                return member.step(CleaningEnded(at=self.own_time(place), wanted=effect))
         return []
 
     def run(self, seconds: float) -> int:

@@ -18,7 +18,7 @@ from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import ControlClient
-from paired_servicebus.engine.fleet import fleet_driver
+from paired_servicebus.engine.fleet import fleet_part
 from paired_servicebus.engine.fleet.fleet_part import TAKE_UP_SECONDS
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from servicebus_sandbox import Sandbox
@@ -141,7 +141,7 @@ async def test_boards_that_cannot_be_created_are_told_and_the_pairing_goes_on(
     async def refuse(admin: object, primary: str) -> None:
         raise FleetBoardError("the key lacks Manage: run paired fleet setup")
 
-    monkeypatch.setattr(fleet_driver, "set_up_boards", refuse)
+    monkeypatch.setattr(fleet_part, "set_up_boards", refuse)
     told: list[Any] = []
     paired = await hosts.engine("web-1", on_event=told.append)
     console = await hosts.watch("web-1")

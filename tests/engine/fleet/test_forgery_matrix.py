@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure.servicebus.aio import ServiceBusClient
@@ -30,7 +29,6 @@ from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.board_codec import read_post, write_post
-from paired_servicebus.engine.fleet.fleet_part import VerifiedBoard
 from paired_servicebus.engine.fleet.order_signatures import CurrentSigners, Signers, read_signers, verify
 from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.pairing import tls_context
@@ -128,24 +126,12 @@ def in_report(order: CarriedOrder) -> Report:
     return replace(report(1), presence=in_presence(order))
 
 
-class OneReading:
-    """A board of reports with one message."""
-
-    def __init__(self, post: Posted) -> None:
-        self.post = post
-
-    async def read(self, board: Board, since: int, most: int) -> tuple[list[Posted], bool]:
-        return [self.post], True
-
-
 async def acts_by_reports(document: Presence | Report, after: float, signers: CurrentSigners) -> list[str]:
     """Return the orders on which a new engine acts that reads one document, and no order on the other board."""
     at = T0 + after
     post = Posted(number=1, enqueued_at=at, ends_at=at + 3600, document=document)
-    board: Any = OneReading(post)
-    posts, is_end = await VerifiedBoard(board, signers).read(Board.REPORTS, 1, 250)
     book = EngineOrders(engine=ME, verbs=FLEET_VERBS)
-    book.read_reports(posts, at, is_whole=is_end)
+    book.read_reports(await signers.verify_posts([post]), at, is_whole=True)
     book.read_orders((), is_whole=True)
     book.note_kept(book.version, "")
     return [one.order.id for one in book.step(T0 + 62) if isinstance(one, CarryOut)]

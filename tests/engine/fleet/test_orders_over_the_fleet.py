@@ -27,7 +27,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
 from paired_servicebus.core.operator.fleet_question import FleetRequest, OrderDraft, draft_order
 from paired_servicebus.engine.control.control_client import ControlClient
-from paired_servicebus.engine.fleet import fleet_driver
+from paired_servicebus.engine.fleet import fleet_part
 from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.ui.engines.feed import EngineFeed
@@ -47,7 +47,7 @@ async def hosts(short: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[H
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     for name in ("LOOK_LEAST", "READ_REPORTS", "CHANGE_FLOOR"):  # the test waits for looks
         monkeypatch.setattr(pace, name, 0.2)
-    monkeypatch.setattr(fleet_driver, "STAYING_SECONDS", 0.1)
+    monkeypatch.setattr(fleet_part, "STAYING_SECONDS", 0.1)
     async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
         yield Hosts(sandbox, stack, short, monkeypatch)
 

@@ -23,7 +23,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Subject,
     VerifiedOrder,
 )
-from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
+from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect, OrderEnded
 from paired_servicebus.core.fleet.orders import engine_orders, order_answers, order_rules
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, Register, SeenOrder
 from paired_servicebus.core.fleet.orders.order_rules import Rule
@@ -141,9 +141,9 @@ def ends_late(self: EngineOrders, one: SeenOrder, subject: Subject) -> StandingF
     return replace(found, until=found.until + 400.0)
 
 
-def refused_holds(self: EngineOrders, order_id: str, outcome: Outcome, text: str, not_held: tuple[str, ...]) -> None:
-    del not_held
-    shipped_outcome(self, order_id, Outcome.DONE if outcome is Outcome.REFUSED else outcome, text, ())
+def refused_holds(self: EngineOrders, ended: OrderEnded) -> None:
+    outcome = Outcome.DONE if ended.outcome is Outcome.REFUSED else ended.outcome
+    shipped_outcome(self, replace(ended, outcome=outcome, not_held=()))
 
 
 def holds_nothing(self: EngineOrders, subject: Subject, one: SeenOrder) -> None:

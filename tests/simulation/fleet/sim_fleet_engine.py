@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
@@ -31,18 +31,12 @@ from paired_servicebus.core.fleet.fleet_events import (
     Ending,
     FleetEffect,
     FleetEvent,
-    KeptOnDisk,
-    LocallyOrdered,
-    OrderPosted,
     OwnState,
     ReadBoard,
     ReadFailed,
-    RosterWanted,
     Say,
-    SignersChanged,
     Ticked,
     Undo,
-    Undone,
     Watched,
     Write,
     WriteFailed,
@@ -64,7 +58,7 @@ from tests.simulation.fleet.fleet_plan import (
 from tests.simulation.fleet.fleet_run import Act, FleetRun
 from tests.simulation.fleet.order_truth import OrderTruth, TrueOrder, subjects, true_order
 from tests.simulation.fleet.sim_board import Reading, Signers, SimPost, verify
-from tests.simulation.fleet.sim_guard import LOCAL, Held, SimGuard
+from tests.simulation.fleet.sim_guard import LOCAL, Done, Held, SimGuard
 
 NEW_VERBS: Final = frozenset({"pause-syphon", "resume-syphon"})
 """The verbs that the version before does not know."""
@@ -195,8 +189,8 @@ class SimFleetEngine:
         self.truth.signers, self.signers_at = self.signers, self.world.clock.now
         self.world.log(f"{self.name} has the signers {sorted(self.signers)}")
         if self.is_alive and self.has_joined:
-            verdicts = tuple(self._verdicts().items())
-            self.tell(SignersChanged(at=self.own_time(), signers=str(sorted(self.signers)), verdicts=verdicts))
+            self.member.note_signers(str(sorted(self.signers)), self._verdicts(), self.own_time())
+            self.tell(Ticked(at=self.own_time()))
 
     def lose_disk(self) -> None:
         """Make the next boot one of a new pod."""
@@ -278,7 +272,9 @@ class SimFleetEngine:
             self._store_soon(STORE_AGAIN)
         else:
             self._keep(kept)
-        self.tell(KeptOnDisk(at=self.own_time(), version=version, trouble=trouble))
+        if warning := self.book.note_kept(version, trouble):
+            self.world.log(f"{self.boot} says: {warning}")
+        self.tell(Ticked(at=self.own_time()))
 
     def _keep(self, kept: Kept) -> None:
         self.disk = kept
@@ -310,7 +306,7 @@ class SimFleetEngine:
         self.watching_seconds += 0.0 if is_watched else now - self._watched_at
         if is_watched:
             self._watched_at = now
-            self.tell(RosterWanted(at=self.own_time()))
+            self.member.want_reports(self.own_time())
         self.tell(Watched(at=self.own_time(), is_watched=is_watched))
 
     def _perform(self, effect: FleetEffect) -> None:
@@ -435,7 +431,8 @@ class SimFleetEngine:
             signer = verify(order, self.signers)
             verified = VerifiedOrder(order=order, signer=signer) if isinstance(signer, Signer) else None
             self.truth.serve(order, self.world.clock.now, inf)
-            self.tell(OrderPosted(at=self.own_time(), order=order, verified=verified))
+            self.member.note_posted(order, verified, self.own_time())
+            self.tell(Ticked(at=self.own_time()))
 
     def check(self, order: Order) -> str:
         """Return why an order of a console would be void."""
@@ -449,7 +446,7 @@ class SimFleetEngine:
         if effect.is_flush:
             self.world.log(f"{self.boot} flushes {len(gone)} messages of {effect.board}")
         self.world.checks.cleaned(self, effect, gone)
-        self.world.later(0.1, self, self.tell, CleaningEnded(at=self.own_time(), wanted=effect, deleted=len(gone)))
+        self.world.later(0.1, self, self.tell, CleaningEnded(at=self.own_time(), wanted=effect))
 
     # -- acts -------------------------------------------------------------------------------------------------------
 
@@ -473,13 +470,15 @@ class SimFleetEngine:
         done = self.guard.carry_out(effect, self.own_time(), fails=fails)
         world.checks.acted(self, effect, done, before, decided_at)
         self.local_disk = {key: one for key, one in self.guard.held.items() if one.owner == LOCAL}
-        ended = done.ended if isinstance(effect, CarryOut) else Undone(at=self.own_time(), order=effect.order)
-        world.later(0.0, self, self._acted, ended)
+        world.later(0.0, self, self._acted, effect, done)
         self.is_acting = False
         self._act_next()
 
-    def _acted(self, ended: Any) -> None:
-        self.tell(ended)
+    def _acted(self, effect: Act, done: Done) -> None:
+        if isinstance(effect, CarryOut):
+            self.book.note_outcome(done.ended)
+        else:
+            self.book.note_undone(effect.order)
         self.note_state()
 
     def act_locally(self, verb: str, target: str) -> None:
@@ -490,7 +489,7 @@ class SimFleetEngine:
         self.world.log(f"{self.boot}: a local operator orders {verb} {target}")
         self.local_disk = {key: one for key, one in self.guard.held.items() if one.owner == LOCAL}
         self.world.checks.acted_locally(self, subject)
-        self.tell(LocallyOrdered(at=self.own_time(), subjects=(subject,)))
+        self.book.note_local((subject,), "", self.member.clock.namespace_time(self.own_time()))
         self.note_state()
 
     @property

@@ -112,7 +112,7 @@ class SimGuard:
         for subject in changed:
             self._apply(action, subject, owner)
         outcome = Outcome.FAILED if failed else Outcome.DONE
-        ended = OrderEnded(at=at, order_id=owner, outcome=outcome, text=outcome.value, not_held=failed)
+        ended = OrderEnded(order_id=owner, outcome=outcome, text=outcome.value, not_held=failed)
         return Done(ended, changed, tuple(_subject(action, command.scope, one) for one in failed))
 
     def _apply(self, action: Action, subject: Subject, owner: str) -> None:
@@ -129,7 +129,7 @@ class SimGuard:
 
     def _refused(self, action: Action, command: Command, owner: str, text: str, at: float) -> Done:
         named = command.targets or ("",)
-        ended = OrderEnded(at=at, order_id=owner, outcome=Outcome.REFUSED, text=text, not_held=named)
+        ended = OrderEnded(order_id=owner, outcome=Outcome.REFUSED, text=text, not_held=named)
         return Done(ended, (), tuple(_subject(action, command.scope, one) for one in named))
 
     # -- local orders -----------------------------------------------------------------------------------------------

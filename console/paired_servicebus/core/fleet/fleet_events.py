@@ -12,8 +12,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Outcome,
     Posted,
     StandingFleetOrder,
-    Subject,
-    VerifiedOrder,
 )
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -81,79 +79,8 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderEnded:
-    """The guard carried an order out, or refused it. not_held: targets for which it is not in force here."""
-
-    at: float
-    order_id: str
-    outcome: Outcome
-    text: str
-    not_held: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
-    """The guard performed an Undo, or it failed."""
-
-    at: float
-    order: StandingFleetOrder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptOnDisk:
-    """What was seen up to a version is on disk. trouble: why it is not; empty: it is."""
-
-    at: float
-    version: int
-    trouble: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderPosted:
-    """The namespace accepted an order of a console of this engine.
-
-    verified: the same with its signer: it is seen, whether or not a reading shows it.
-    """
-
-    at: float
-    order: Order
-    verified: VerifiedOrder | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocallyOrdered:
-    """A local operator's order was carried out: standing orders of the fleet about the same subjects differ here."""
-
-    at: float
-    subjects: tuple[Subject, ...]
-    how: str = ""
-    """What he did, such as "released here by operator-b"."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignersChanged:
-    """The file of operators changed.
-
-    Args:
-        signers: its hash; empty: it is unusable, so this engine looks only.
-        verdicts: whether it verifies each seen order, by id; those without an entry keep their verdict.
-    """
-
-    at: float
-    signers: str
-    verdicts: tuple[tuple[str, bool], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """A deadline of the machine has come."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RosterWanted:
-    """A rule of this engine needs to know the other engines now: clean-up, readiness, or the syphon's alarm."""
 
     at: float
 
@@ -168,31 +95,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningEnded:
-    """A Clean was performed. deleted: its messages; None: it failed."""
+    """A Clean was performed, or failed."""
 
     at: float
     wanted: Clean
-    deleted: int | None
 
 
-FleetEvent = (
-    BoardRead
-    | ReadFailed
-    | Written
-    | WriteFailed
-    | OwnState
-    | Watched
-    | OrderEnded
-    | Undone
-    | KeptOnDisk
-    | OrderPosted
-    | LocallyOrdered
-    | SignersChanged
-    | Ticked
-    | RosterWanted
-    | CleaningEnded
-    | Ending
-)
+FleetEvent = BoardRead | ReadFailed | Written | WriteFailed | OwnState | Watched | Ticked | CleaningEnded | Ending
 
 # -- effects ------------------------------------------------------------------------------------------------------
 
@@ -225,6 +134,16 @@ class CarryOut:
     order: Order
     command: Command
     late: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderEnded:
+    """The guard carried an order out, or refused it. not_held: targets for which it is not in force here."""
+
+    order_id: str
+    outcome: Outcome
+    text: str
+    not_held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

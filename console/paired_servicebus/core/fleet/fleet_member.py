@@ -3,7 +3,7 @@
     duty                                     when
     look at the orders                       pace.look_interval
     read the reports                         while this engine watches; hourly while messages are parked and this engine
-                                             runs no syphon; when a rule of this engine asks (RosterWanted); while an
+                                             runs no syphon; when a rule of this engine asks (want_reports); while an
                                              order may be over, by a clock that has no evidence yet
     post a presence                          at the start, hourly (each 10 minutes while a watch is in force), and when
                                              syphon, queues or orders change
@@ -14,7 +14,7 @@
     flush a flooded board                    a moment after its flood is found, different for each engine
 
 An idle engine without these uses reads only the orders, since a reading costs an operation for each message. After
-"server busy" every duty rests. No event makes `step` raise; an unknown one changes nothing.
+"server busy" every duty rests. No event makes `step` raise.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Report,
+    VerifiedOrder,
     Watch,
     kind_of,
 )
@@ -320,7 +321,7 @@ class FleetMember:
 
     def step(self, event: FleetEvent) -> list[FleetEffect]:
         """Take an event in; return the effects."""
-        if not isinstance(event, FleetEvent) or self._has_ended:
+        if self._has_ended:
             return []
         self._at = event.at
         effects = self._on(event)
@@ -343,11 +344,6 @@ class FleetMember:
                 self._on_own_state(event.snapshot, event.at)
             case fleet_events.Watched():
                 self._on_watched(event.is_watched, event.at)
-            case fleet_events.KeptOnDisk():
-                warning = self.orders.note_kept(event.version, event.trouble)
-                return [Say(about="fleet", text=warning)] if warning else []
-            case fleet_events.RosterWanted():
-                self._due.reports = min(self._due.reports, max(event.at, self._posted.reports_read + pace.READ_ASKED))
             case fleet_events.Ending():
                 self._has_ended = True
                 return [Write(document=self._documents.goodbye(event.reason), ttl=PRESENCE_SECONDS)]
@@ -356,7 +352,7 @@ class FleetMember:
             case fleet_events.Ticked():
                 pass
             case _:
-                self._on_ordered(event)
+                assert_never(event)
         return []
 
     def _on_read(self, event: fleet_events.BoardRead) -> list[FleetEffect]:
@@ -501,39 +497,35 @@ class FleetMember:
         self._due.watch = self._due.reports = at if is_watched else inf
         self._due.clean = at + pace.CLEAN_WATCHED if is_watched else inf
 
-    def _on_ordered(
-        self,
-        event: fleet_events.OrderEnded
-        | fleet_events.Undone
-        | fleet_events.LocallyOrdered
-        | fleet_events.SignersChanged
-        | fleet_events.OrderPosted,
-    ) -> None:
-        now = self.clock.namespace_time(event.at)
-        match event:
-            case fleet_events.LocallyOrdered():
-                self.orders.note_local(event.subjects, event.how, now)
-            case fleet_events.SignersChanged():
-                self._judge_again(event)
-            case fleet_events.OrderEnded():
-                self.orders.note_outcome(event.order_id, event.outcome, event.text, event.not_held)
-            case fleet_events.Undone():
-                self.orders.note_undone(event.order)
-            case fleet_events.OrderPosted(order=order, verified=verified):
-                self._mine[order.id] = (order, event.at)
-                if verified is not None:
-                    self.orders.see(verified, self.clock.earliest(event.at))
-                self._due.look = event.at
-            case _:
-                assert_never(event)
+    # What these three note takes effect with the next event.
 
-    def _judge_again(self, event: fleet_events.SignersChanged) -> None:
-        if self._documents.take_signers(event.signers):
+    def want_reports(self, at: float) -> None:
+        """Note that a rule of this engine needs to know the other engines now."""
+        self._due.reports = min(self._due.reports, max(at, self._posted.reports_read + pace.READ_ASKED))
+
+    def note_posted(self, order: Order, verified: VerifiedOrder | None, at: float) -> None:
+        """Note that the namespace accepted an order of a console of this engine.
+
+        verified: the same with its signer: it is seen, whether or not a reading shows it.
+        """
+        self._mine[order.id] = (order, at)
+        self._due.look = at
+        if verified is not None:
+            self.orders.see(verified, self.clock.earliest(at))
+
+    def note_signers(self, signers: str, verdicts: dict[str, bool], at: float) -> None:
+        """Note that the file of operators changed.
+
+        Args:
+            signers: its hash; empty: it is unusable, so this engine looks only.
+            verdicts: whether it verifies each seen order, by id; those without an entry keep their verdict.
+        """
+        if self._documents.take_signers(signers):
             self._readers[Board.ORDERS].restart()
             self.orders.board_unread()
-            self.orders.judge_again(dict(event.verdicts))
-            self._due.look = event.at
-            self._due.reports = event.at if self._is_new else self._due.reports
+            self.orders.judge_again(verdicts)
+            self._due.look = at
+            self._due.reports = at if self._is_new else self._due.reports
 
     # -- duties -------------------------------------------------------------------------------------------------
 
@@ -562,7 +554,7 @@ class FleetMember:
         now = self.clock.namespace_time(at)
         effects = self.orders.step(now, reached=self.clock.earliest(at))
         if self.orders.awaits_evidence:  # a presence that appears between two readings dates this clock
-            self._due.reports = min(self._due.reports, max(at, self._posted.reports_read + pace.READ_ASKED))
+            self.want_reports(at)
         self._due.look = min(self._due.look, at + self.look_seconds)
         if at < self._quiet_until:
             return effects

@@ -561,7 +561,7 @@ class Guard:
         command = replace(held, action_id=undo.id, by=f"{held.by} (fleet)", why=effect.text)
         return await self._set_state(undo, command, "")
 
-    async def post(self, request: PostOrder, poster: OrderPoster, *, viewer: bool) -> CommandDone:
+    async def post(self, request: PostOrder, poster: OrderPoster | None, *, viewer: bool) -> CommandDone:
         """Post a console's signed order, or refuse with a reason. Never raises.
 
         A read-only engine posts too: the order changes this engine by its own rules, as any other.
@@ -572,6 +572,8 @@ class Guard:
 
         if viewer:
             return refuse("this console was opened to look only")
+        if poster is None:
+            return refuse("the fleet is off in this engine: add [fleet] to its pairing.toml")
         signed = request.signed.encode()
         try:
             text = decode_order_text(signed)
@@ -629,7 +631,6 @@ class Guard:
         failed = tuple(one for one, (ok, _) in zip(undone, outcomes, strict=True) if not ok)
         texts = (*reasons.values(), *(text for _, text in outcomes), late, trouble)
         return OrderEnded(
-            at=self._clock(),
             order_id=order_id,
             outcome=Outcome.FAILED if failed else Outcome.DONE,
             text=repeated("; ".join(filter(None, texts))),
@@ -643,13 +644,8 @@ class Guard:
         return action_row.why_not(action, snapshot, command)
 
     def _refused(self, order_id: str, command: Command, text: str) -> OrderEnded:
-        return OrderEnded(
-            at=self._clock(),
-            order_id=order_id,
-            outcome=Outcome.REFUSED,
-            text=repeated(text),
-            not_held=command.targets or ("",),
-        )
+        named = command.targets or ("",)
+        return OrderEnded(order_id=order_id, outcome=Outcome.REFUSED, text=repeated(text), not_held=named)
 
 
 def _read(command: Command, snapshot: Snapshot) -> tuple[Action | None, Command, str]:

@@ -16,8 +16,8 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from math import inf
@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import Order, Signer, Unverified
+from paired_servicebus.core.fleet.board.board_reader import carried_by
+from paired_servicebus.core.fleet.fleet_documents import CarriedOrder, Order, Posted, Signer, Unverified, VerifiedOrder
+from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.extras import DISTRIBUTION
 from paired_servicebus.ownership import foreign_access
@@ -477,6 +479,8 @@ READ_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 0.2
 """Seconds between two readings that have to agree."""
 MAX_READINGS: Final = 5
+MAX_VERDICTS: Final = 2_000
+"""Signed orders whose verdict is remembered: every presence carries the same few."""
 
 
 class CurrentSigners:
@@ -495,6 +499,8 @@ class CurrentSigners:
         self._found: Signers | str = ""
         """The file's content, or why it is unusable."""
         self._reading: asyncio.Future[Signers | str] | None = None
+        self._verdicts: dict[tuple[CarriedOrder, str], VerifiedOrder | None] = {}
+        """By the signed order and the hash of the file of operators."""
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
@@ -530,6 +536,40 @@ class CurrentSigners:
         if self.trouble:
             return Unverified(why=self.trouble, is_unknown=True)
         return verify(order.signed, order.signature, self.signers, at=order.text.issued_at)
+
+    async def verify_posts(self, posts: Sequence[Posted]) -> Sequence[Posted]:
+        """Return posts with the signers of orders and of those that presences carry, by the file as it is now.
+
+        Each order is verified once, off the event loop.
+        """
+        await self.refresh()
+        if not any(isinstance(post.document, Order) or carried_by(post.document) for post in posts):
+            return posts
+        return await asyncio.to_thread(lambda: [self._verified(post) for post in posts])
+
+    def _verified(self, post: Posted) -> Posted:
+        if isinstance(post.document, Order):
+            return replace(post, signer=self.verify(post.document))
+        found = (self._carried(one) for one in carried_by(post.document))
+        return replace(post, carried=tuple(one for one in found if one is not None))
+
+    def _carried(self, one: CarriedOrder) -> VerifiedOrder | None:
+        """Return an order that a presence carries; None: its signer is no operator, so it is nothing."""
+        key = (one, self.hash)
+        if key not in self._verdicts:
+            if len(self._verdicts) >= MAX_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[key] = self._verify_carried(one)
+        return self._verdicts[key]
+
+    def _verify_carried(self, one: CarriedOrder) -> VerifiedOrder | None:
+        signed = one.signed.encode(errors="replace")
+        try:
+            order = Order(text=decode_order_text(signed), signed=signed, signature=one.signature)
+        except UnreadableError:
+            return None
+        signer = self.verify(order)
+        return VerifiedOrder(order=order, signer=signer) if isinstance(signer, Signer) else None
 
     @property
     def signers(self) -> Signers | None:

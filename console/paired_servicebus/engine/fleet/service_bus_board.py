@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -26,7 +26,6 @@ from paired_servicebus.core.model.verdict import kind_of as failure_kind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, write_post
-from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
@@ -64,6 +63,17 @@ QUIET_SECONDS: Final = 0.5
 _UNKNOWN_STATUS: Final = frozenset({400, 405, 501})
 _UNKNOWN: Final = frozenset({"amqp:not-implemented", "amqp:not-allowed", "com.microsoft:argument-error"})
 """Answers of a namespace that has no batch delete, or none for this queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """The result of a cleaning: messages deleted, and billed operations."""
+
+    deleted: int = 0
+    operations: int = 0
+
+    def __add__(self, other: Cleaned) -> Cleaned:
+        return Cleaned(deleted=self.deleted + other.deleted, operations=self.operations + other.operations)
 
 
 class BoardCleaner:
@@ -256,7 +266,7 @@ _NEEDS: Final = {"reading": "Listen", "writing": "Send", "cleaning": "Listen"}
 
 
 class ServiceBusBoard:
-    """The boards of one pairing. Connects with the first call.
+    """The boards of one pairing. Connects with the first call; each ends within seconds, and raises FleetBoardError.
 
     Args:
         orders, reports: the endpoint of each board, which is the secondary namespace with a key. Equal ones share a
@@ -275,7 +285,11 @@ class ServiceBusBoard:
         self._cleaners = {board: BoardCleaner(self._wires[board], self._paths[board], board) for board in Board}
 
     async def read(self, board: Board, since: int, most: int) -> tuple[tuple[Posted, ...], bool]:
-        """Read at most `most` posts from the number `since` on. Implement `FleetBoard`."""
+        """Read at most `most` posts from the number `since` on, without a change to the board.
+
+        Returns: the posts in order of number, unusable ones included; and whether none follow. Fewer than `most` posts
+        may come although more follow: ask again after the last number.
+        """
         count = max(1, min(most, MAX_PEEKED))
         peeked = await self._do("reading", board, READ_SECONDS, lambda: self._peek(board, since, count))
         posts = [post for post in await _decode(peeked, board) if post.number >= max(1, since)]
@@ -284,19 +298,19 @@ class ServiceBusBoard:
         return tuple(sorted(posts, key=lambda post: post.number)), not peeked
 
     async def write(self, document: Document, ttl: float) -> None:
-        """Post a document. Implement `FleetBoard`."""
+        """Post a document with a time to live in seconds. After a timeout the board may have it all the same."""
         board = BOARD_OF[kind_of(document)]
         payload = write_post(document, ttl=ttl, posted_by=self._posted_by)
         await self._do("writing", board, WRITE_SECONDS, lambda: self._posting[board].post(payload, WRITE_SECONDS))
 
     async def clean(self, wanted: Clean) -> Cleaned:
-        """Delete posts that do not count. Implement `FleetBoard`."""
+        """Delete posts that do not count, a bounded number: the next call continues. A flush takes minutes."""
         cleaner = self._cleaners[wanted.board]
         seconds = FLUSH_SECONDS if wanted.is_flush else CLEAN_SECONDS
         return await self._do("cleaning", wanted.board, seconds, lambda: cleaner.clean(wanted))
 
     async def close(self) -> None:
-        """Close the connections. Implement `FleetBoard`."""
+        """Close the connections. Never raises."""
         for wire in dict.fromkeys(self._wires.values()):
             try:
                 await wire.close()

@@ -30,6 +30,7 @@ from paired_servicebus.core.accounting.send_times import Buckets
 from paired_servicebus.core.errors import PairedError, UnreadableError
 from paired_servicebus.core.fleet.orders.engine_orders import Kept, to_take_up
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus, Trouble, TroubleKind
@@ -48,7 +49,7 @@ from paired_servicebus.engine.commands.guard import (
 from paired_servicebus.engine.commands.message_requests import MessageRequests
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
 from paired_servicebus.engine.control.protocol import Arm, Look, PostOrder, Reply, Request, Welcome
-from paired_servicebus.engine.fleet.fleet_part import FleetPart, NoFleet, join_fleet, read_kept
+from paired_servicebus.engine.fleet.fleet_part import FleetPart, join_fleet, read_kept
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import records
@@ -228,7 +229,7 @@ class EngineHost:
             welcome=self._welcome(),
             execute=self._execute,
             watched=self._watched,
-            fleet_watched=lambda watchers: self._fleet.watch(watchers),
+            fleet_watched=self._watch_fleet,
             group=group,
         )
         self._series = SeriesSampler(self._control)
@@ -236,7 +237,7 @@ class EngineHost:
         self._surroundings = surroundings
         self._readiness = ReadinessWatch(self._add_evidence)
         self._wanted_fleet = fleet
-        self._fleet: FleetPart | NoFleet = NoFleet()
+        self._fleet: FleetPart | None = None
         self._crew = TaskSupervisor()
         self._paired: PairedServiceBusClient | None = None
         self._reach: CommandContext | None = None
@@ -299,7 +300,8 @@ class EngineHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._crew.close()
-        await self._fleet.close(self._reason or "its owner closed it")
+        if self._fleet is not None:
+            await self._fleet.close(self._reason or "its owner closed it")
         if kind is None or issubclass(kind, asyncio.CancelledError):
             reason = self._reason or "its owner closed it"
         else:
@@ -348,7 +350,7 @@ class EngineHost:
             look=lambda: self._snapshot(paired),
             require_reason=self._identity.require_reason,
             clock=self._clock,
-            ordered=lambda command: self._fleet.note_order(command),
+            ordered=self._note_order,
         )
         before = self._journal.predecessor
         self.record(
@@ -365,19 +367,7 @@ class EngineHost:
             )
         )
         await self._take_up_fleet(paired)
-        self._fleet = await join_fleet(
-            self._wanted_fleet,
-            paired,
-            self._identity,
-            warn=self.warn,
-            changed=self._wake,
-            clock=self._clock,
-            carry_out=self._guard.carry_out,
-            spool=self._spool,
-            kept=self._kept,
-        )
-        self._fleet.start(self._own_snapshot(paired))
-        await self._fleet.take_up()
+        await self._join_fleet(self._guard, paired)
         self._control.publish_snapshot(self._snapshot(paired))
         if not await self._open_control():
             self._control.publish_snapshot(self._snapshot(paired))
@@ -386,6 +376,32 @@ class EngineHost:
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
         self._crew.start(self._series.run(paired.take_send_times), name="the curves over time")
         self._crew.start(self._follow_usage(paired), name="other engines' queues")
+
+    async def _join_fleet(self, guard: Guard, paired: PairedServiceBusClient) -> None:
+        if self._wanted_fleet is None:
+            return
+        self._fleet = await join_fleet(
+            self._wanted_fleet,
+            paired,
+            self._identity,
+            warn=self.warn,
+            changed=self._wake,
+            clock=self._clock,
+            carry_out=guard.carry_out,
+            spool=self._spool,
+            kept=self._kept,
+        )
+        if self._fleet is not None:
+            self._fleet.start(self._own_snapshot(paired))
+            await self._fleet.take_up()
+
+    def _watch_fleet(self, watchers: int) -> None:
+        if self._fleet is not None:
+            self._fleet.watch(watchers)
+
+    def _note_order(self, command: Command) -> None:
+        if self._fleet is not None:
+            self._fleet.note_order(command)
 
     async def _end_orders_before(self) -> None:
         for order in self._before:
@@ -432,10 +448,12 @@ class EngineHost:
 
     async def _queues_in_use(self, paired: PairedServiceBusClient) -> frozenset[int]:
         """Return the backlog queues that other known engines use. Raises CleanUpError."""
-        return await queues_in_use(paired, besides=self._socket) | await self._fleet.queues_in_use()
+        here = await queues_in_use(paired, besides=self._socket)
+        return here if self._fleet is None else here | await self._fleet.queues_in_use()
 
     async def _add_evidence(self, evidence: Evidence) -> Evidence:
-        return self._fleet.add_evidence(await self._surroundings(evidence))
+        found = await self._surroundings(evidence)
+        return found if self._fleet is None else self._fleet.add_evidence(found)
 
     def record(self, event: e.Event) -> int:
         """Write an event to the journal and the consoles; return its number in this boot. Never waits."""
@@ -559,20 +577,23 @@ class EngineHost:
                 snapshot = self._snapshot(paired)
                 paired.note_alarms(condition_of(snapshot))
                 self._control.publish_snapshot(snapshot)
-                self._fleet.note(snapshot)
+                if self._fleet is not None:
+                    self._fleet.note(snapshot)
             except Exception:  # consoles see an old snapshot and report it; sends and syphon continue
                 log.exception("no snapshot could be made")
 
     async def _follow_usage(self, paired: PairedServiceBusClient) -> None:
         while True:
             try:
-                paired.know_usage(await read_local_usage(paired, besides=self._socket) | self._fleet.usage())
+                usage = await read_local_usage(paired, besides=self._socket)
+                paired.know_usage(usage if self._fleet is None else usage | self._fleet.usage())
             except Exception:  # clean-up asks again by itself, and refuses then
                 log.exception("other engines' queues could not be read")
             await asyncio.sleep(USAGE_INTERVAL)
 
     def _snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
-        return answered(self._fleet.add_to(self._complete(self._own_snapshot(paired))))
+        snapshot = self._complete(self._own_snapshot(paired))
+        return answered(snapshot if self._fleet is None else self._fleet.add_to(snapshot))
 
     def _own_snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
         identity = self._identity

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verified
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
-from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, Say, Undo
+from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
 from paired_servicebus.core.fleet.orders.engine_orders import (
     MAX_AHEAD_SECONDS,
     MAX_REFUSALS,
@@ -62,7 +62,8 @@ class Engine:
         command = effect.command
         refused = command.targets or ("",) if self.refuses else ()
         outcome = Outcome.REFUSED if self.refuses else Outcome.DONE
-        self.orders.note_outcome(effect.order.id, outcome, self.refuses or "done", refused)
+        text = self.refuses or "done"
+        self.orders.note_outcome(OrderEnded(order_id=effect.order.id, outcome=outcome, text=text, not_held=refused))
         return f"{'refuse' if self.refuses else command.action_id} {' '.join(command.targets)}".rstrip()
 
     def local(self, verb: str, at: float) -> None:
@@ -252,7 +253,7 @@ def test_a_newer_order_that_is_over_ends_what_stood_and_begins_nothing(engine: E
 def test_an_order_that_may_be_over_is_refused_only_once_the_namespaces_clock_has_reached_its_end(
     engine: Engine,
 ) -> None:
-    """ "An end is judged by the namespace's time." A new engine's clock may be ahead, and nothing shows it yet."""
+    """ "An end is judged by the namespace's clock." A new engine's clock may be ahead, and nothing shows it yet."""
     engine.read(FORCE)
     pin = made_order("pin", at=T0 + 10, lasts=60.0)
     engine.orders.read_orders([post_of(pin)], is_whole=True)
@@ -420,7 +421,8 @@ def test_an_order_that_failed_for_one_target_is_never_called_done(engine: Engine
     engine.orders.read_orders([post_of(both)], is_whole=True)
     engine.keep()
     assert [type(one) for one in engine.orders.step(T0)] == [CarryOut]
-    engine.orders.note_outcome(both.id, Outcome.FAILED, "it broke", ("payments",))
+    failed = OrderEnded(order_id=both.id, outcome=Outcome.FAILED, text="it broke", not_held=("payments",))
+    engine.orders.note_outcome(failed)
     before = engine.rows[both.id]
     assert (before.outcome, before.text) == (Outcome.FAILED, "it broke")
     assert engine.read(both, RELEASE, at=T0 + 30) == ["release payments"]

@@ -40,7 +40,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     VerifiedOrder,
     is_meant,
 )
-from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, Say, Undo
+from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
 from paired_servicebus.core.fleet.orders.order_rules import (
     OLDER,
     ORDER_SECONDS,
@@ -548,9 +548,10 @@ class EngineOrders:
 
     # -- results ------------------------------------------------------------------------------------------------------
 
-    def note_outcome(self, order_id: str, outcome: Outcome, text: str, not_held: tuple[str, ...]) -> None:
+    def note_outcome(self, ended: OrderEnded) -> None:
         """Note the result of a CarryOut. What held before holds on for the targets that are not held."""
-        failed = {target.casefold() for target in not_held}
+        order_id, outcome, text = ended.order_id, ended.outcome, ended.text
+        failed = {target.casefold() for target in ended.not_held}
         newest = self._register.newest(self._engine.name)
         for subject, one in list(self._under_way.items()):
             if not isinstance(one, SeenOrder) or one.order.id != order_id:

@@ -1,4 +1,4 @@
-"""The driver of an engine's orders: what was seen is on disk before it acts, and what is taken is posted again."""
+"""An engine's part in the fleet: what was seen is on disk before it acts, and what is taken is posted again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.engine.fleet import fleet_driver
-from paired_servicebus.engine.fleet.board_port import Cleaned
-from paired_servicebus.engine.fleet.fleet_driver import FleetDriver
+from paired_servicebus.engine.fleet import fleet_part
+from paired_servicebus.engine.fleet.fleet_part import FleetPart
+from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
+from paired_servicebus.engine.fleet.service_bus_board import Cleaned
 from tests.core.fleet.fleet_world import author, snapshot
 from tests.core.fleet.made_orders import made_order
 
@@ -26,7 +27,7 @@ WAIT = 60.0
 
 
 class MemoryBoard:
-    """Boards in memory; somebody may take the next orders away. Orders are verified."""
+    """Boards in memory; somebody may take the next orders away."""
 
     def __init__(self) -> None:
         self.posts: dict[Board, list[Posted]] = {board: [] for board in Board}
@@ -43,8 +44,7 @@ class MemoryBoard:
             self.taken -= 1
             return
         now = time.time()
-        signer = Signer(by="operator-a", fingerprint="SHA256:x") if is_order else None
-        post = Posted(number=self.number, enqueued_at=now, ends_at=now + ttl, document=document, signer=signer)
+        post = Posted(number=self.number, enqueued_at=now, ends_at=now + ttl, document=document)
         self.posts[Board.ORDERS if is_order else Board.REPORTS].append(post)
 
     async def clean(self, wanted: Clean) -> Cleaned:
@@ -54,8 +54,20 @@ class MemoryBoard:
         pass
 
 
+class AnySigner(CurrentSigners):
+    """A file of operators with everybody's key."""
+
+    signers: Any = "everybody"
+
+    async def refresh(self) -> None:
+        pass
+
+    def verify(self, order: Order) -> Signer:
+        return Signer(by="operator-a", fingerprint="SHA256:x")
+
+
 class Engine:
-    """A driver over boards in memory."""
+    """A part in the fleet over boards in memory."""
 
     def __init__(self, board: MemoryBoard) -> None:
         self.warned: list[str] = []
@@ -67,10 +79,15 @@ class Engine:
         self.book = EngineOrders(engine=me, verbs=FLEET_VERBS)
         identity = Identity(author=author("web-1"), signers="h")
         member = FleetMember(identity, orders=self.book, verbs=FLEET_VERBS)
-        self.driver = FleetDriver(
-            member, board, admin=Any, primary="shop-ne", warn=lambda _, text: self.warned.append(text),  # type: ignore[arg-type]
+        anybody: Any = board
+        warn = self.warn
+        self.part = FleetPart(
+            member, anybody, AnySigner(None, warn=warn), admin=anybody, primary="shop-ne", warn=warn,
             changed=lambda: None, clock=time.time, carry_out=self.carry_out, keep=self.keep,
         )  # fmt: skip
+
+    def warn(self, _about: str, text: str) -> None:
+        self.warned.append(text)
 
     def keep(self, kept: Kept) -> None:
         if self.disk_is_full:
@@ -81,11 +98,11 @@ class Engine:
         assert isinstance(effect, CarryOut)
         self.log.append("acted")
         self.acted.set()
-        return OrderEnded(at=time.time(), order_id=effect.order.id, outcome=Outcome.DONE, text="done")
+        return OrderEnded(order_id=effect.order.id, outcome=Outcome.DONE, text="done")
 
     async def post(self) -> Order:
         order = made_order(at=time.time(), primary="shop-ne")
-        await self.driver.post_order(order, Signer(by="operator-a", fingerprint="SHA256:x"))
+        await self.part.post_order(order)
         return order
 
     async def until(self, is_met: Callable[[], bool]) -> None:
@@ -102,14 +119,16 @@ def board() -> MemoryBoard:
 @pytest.fixture
 async def engine(board: MemoryBoard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
     monkeypatch.setattr(fleet_member, "POST_AGAIN", 0.0)
-    monkeypatch.setattr(fleet_driver, "KEEP_AGAIN", 0.05)
+    monkeypatch.setattr(fleet_part, "KEEP_AGAIN", 0.05)
+    monkeypatch.setattr(fleet_part, "TAKE_UP_SECONDS", WAIT)
     for name in ("LOOK_WELL", "LOOK_NOT_WELL"):
         monkeypatch.setattr(pace, name, 0.05)
     made = Engine(board)
-    made.driver.start(snapshot("web-1", time.time()))
-    assert await made.driver.take_up(WAIT) == ""
+    made.part.start(snapshot("web-1", time.time()))
+    await made.part.take_up()
+    assert made.warned == []
     yield made
-    await made.driver.close("end")
+    await made.part.close("end")
 
 
 async def test_an_order_that_somebody_took_is_posted_again_and_told(engine: Engine, board: MemoryBoard) -> None:
