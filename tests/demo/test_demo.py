@@ -31,7 +31,7 @@ from tests.examples.sender_programs import FOREIGN, SenderProgram, find_programs
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.fleet_view import FleetOrder
-from paired_servicebus.demo.fleet.fleet_player import (
+from paired_servicebus.demo.fleet_player import (
     LOOPBACK,
     FleetTally,
     NetworkLink,
@@ -45,7 +45,7 @@ from paired_servicebus.demo.result import (
     DemoResult,
     EntityResult,
     FleetResult,
-    HostAccount,
+    HostResult,
     MessageCounts,
     PingCounts,
     SyphonResult,
@@ -251,10 +251,10 @@ def order(**changes: Any) -> FleetOrder:
     )
 
 
-def account(name: str, **changes: Any) -> HostAccount:
+def account(name: str, **changes: Any) -> HostResult:
     forced = {CUT_OFF: 203.0, READ_ONLY: None}.get(name, 152.0)
-    chosen: dict[str, Any] = {"answers": {f"{name}-1": "accepted"}, "forced_at": forced, "diverted": 5}
-    return HostAccount(accepted=9, **chosen | changes)
+    chosen: dict[str, Any] = {"sent": 9, "forced_at": forced, "is_forced": False, "diverted": 5}
+    return HostResult(**chosen | changes)
 
 
 def tally(**changes: Any) -> FleetTally:
@@ -263,7 +263,7 @@ def tally(**changes: Any) -> FleetTally:
     return FleetTally(cut_at=CUT_AT, back_at=BACK_AT, **chosen | changes)
 
 
-def fleet(*, hosts: dict[str, HostAccount] | None = None, **changes: Any) -> FleetResult:
+def fleet(*, hosts: dict[str, HostResult] | None = None, **changes: Any) -> FleetResult:
     return tally(**changes).fleet_result({name: account(name) for name in HOSTS} | (hosts or {}))
 
 
@@ -295,7 +295,7 @@ def test_answers_that_did_not_come_are_said(changes: dict[str, Any], sentence: s
 @pytest.mark.parametrize(
     ("name", "changes", "sentence"),
     [
-        ("web-3", {"answers": {}}, "web-3 sent nothing"),
+        ("web-3", {"sent": 0}, "web-3 sent nothing"),
         ("web-3", {"is_forced": True}, "web-3 is still forced"),
         ("web-3", {"diverted": 0}, "web-3 diverted no message"),
         ("web-3", {"forced_at": None}, "web-3 never carried the order out"),

@@ -60,7 +60,7 @@ OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 ALIKE = {
     "core/drill/drill_plan.py": {"drain"},
     "core/model/fleet_view.py": {"read-only"},
-    "demo/fleet/fleet_player.py": {"force", "release"},
+    "demo/fleet_player.py": {"force", "release"},
     "demo/result.py": {"read-only"},
     "engine/commands/drain_process.py": {"drain"},
     "engine/service/launcher.py": {"read-only"},

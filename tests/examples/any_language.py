@@ -19,17 +19,10 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.core.accounting.ledger import SendOutcome, balance
+from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.demo.player import left_behind
-from paired_servicebus.demo.result import (
-    DemoResult,
-    EntityResult,
-    MessageCounts,
-    PingCounts,
-    SyphonResult,
-    what_broke,
-)
+from paired_servicebus.demo.player import sum_up
+from paired_servicebus.demo.result import DemoResult, what_broke
 from paired_servicebus.demo.scenarios import ANY_LANGUAGE, DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
 from paired_servicebus.demo.worker import main
 from paired_servicebus.demo.worker_protocol import PlayRequest
@@ -291,7 +284,8 @@ async def play_languages(
         away = await _script(stage, scenario, duration, say)
         lost = len(connections - stage.gateway.connections)
         await asyncio.gather(*(one.stop(STOP_WITHIN) for one in stage.senders))
-        stage.receivers.lists.answers.update(_answers(stage))
+        for one in stage.senders:
+            stage.receivers.lists.answers |= one.answers
         if await _arrived(stage):
             await asyncio.sleep(QUIET_SECONDS)  # for duplicates
         stage.receivers.stop_receiving()
@@ -341,10 +335,6 @@ async def _arrived(stage: Stage) -> bool:
     return False
 
 
-def _answers(stage: Stage) -> dict[str, SendOutcome]:
-    return {name: told for sender in stage.senders for name, told in sender.answers.items()}
-
-
 def languages_result(stage: Stage, away: tuple[float, float], lost: int) -> LanguagesResult:
     """Return what each sender saw. away: when the primary went and came back."""
     gone, back = away
@@ -369,32 +359,13 @@ def languages_result(stage: Stage, away: tuple[float, float], lost: int) -> Lang
 
 
 async def _result(stage: Stage, scenario: Scenario, seed: int, languages: LanguagesResult) -> DemoResult:
-    paired, lists = stage.paired, stage.receivers.lists
-    parked, dead = await left_behind(stage.sandbox, paired)
-    ledger = balance(answers=_answers(stage), arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
-    (view,) = (view for view in paired.entity_views() if view.path == ORDERS)
-    messages = MessageCounts.of(ledger)
-    entities = {
-        ORDERS: EntityResult(
-            failovers=view.failovers,
-            failbacks=view.failbacks,
-            seconds_failed_over=round(view.seconds_failed_over, 3),
-        )
-    }
-    return DemoResult(
-        scenario=scenario.name,
-        seed=seed,
-        messages=messages,
-        entities=entities,
-        pings=PingCounts(sent=view.pings_sent, accepted=view.pings_accepted),
-        syphon=SyphonResult(moved=paired.syphon_view().moved),
-        billed_operations=paired.billed().total,
-        verdict=ledger.verdict,
-        lost_ids=list(ledger.lost_ids),
-        unexpected_ids=list(ledger.unexpected_ids),
+    lists = stage.receivers.lists
+    result = await sum_up(stage.sandbox, [stage.paired], lists, scenario=scenario, seed=seed, entities=(ORDERS,))
+    return msgspec.structs.replace(
+        result,
         languages=msgspec.to_builtins(languages),
         figures=languages_lines(languages),
-        broken=[*what_broke(scenario, entities, messages), *languages.broken],
+        broken=[*what_broke(scenario, result.entities, result.messages), *languages.broken],
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
@@ -34,7 +35,7 @@ from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPa
 from paired_servicebus.pairing.management.management_port import management_of
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.sandbox_process import SandboxProcess
-from paired_servicebus.workload.workload import MessageStream, Workload, peek_ids
+from paired_servicebus.workload.workload import MessageStream, Workload, WorkloadLists, peek_ids
 
 # The pairing of a demo on the sandbox, and the remains of an earlier, larger one: unused backlog queues.
 #
@@ -211,39 +212,42 @@ class Player:
         return not diverting and lists.missing == 0 and dead >= len(lists.leads_nowhere)
 
     async def _result(self) -> DemoResult:
-        lists = self._application.lists
-        parked, dead = await left_behind(self._sandbox, self._paired)
-        ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
-        views = {view.path: view for view in self._paired.entity_views() if view.path in ENTITIES}
-        messages = MessageCounts.of(ledger)
-        entities = {
-            name: EntityResult(
-                failovers=view.failovers,
-                failbacks=view.failbacks,
-                seconds_failed_over=round(view.seconds_failed_over, 3),
-            )
-            for name, view in views.items()
-        }
-        return DemoResult(
-            scenario=self._scenario.name,
-            seed=self._seed,
-            messages=messages,
-            entities=entities,
-            pings=PingCounts(
-                sent=sum(view.pings_sent for view in views.values()),
-                accepted=sum(view.pings_accepted for view in views.values()),
-            ),
-            syphon=SyphonResult(moved=self._paired.syphon_view().moved),
-            billed_operations=self._paired.billed().total,
-            verdict=ledger.verdict,
-            lost_ids=list(ledger.lost_ids),
-            unexpected_ids=list(ledger.unexpected_ids),
-            broken=what_broke(self._scenario, entities, messages),
+        scenario, lists = self._scenario, self._application.lists
+        result = await sum_up(
+            self._sandbox, [self._paired], lists, scenario=scenario, seed=self._seed, entities=ENTITIES
         )
+        return msgspec.structs.replace(result, broken=what_broke(scenario, result.entities, result.messages))
 
 
-async def left_behind(sandbox: SandboxProcess, paired: PairedServiceBusClient) -> tuple[set[str], set[str]]:
-    """Return the messages in the backlog queues and in their dead-letter queues, read without the pairing."""
-    queues = [queue_path(paired.primary_name, index) for index in paired.backlog_queue_indices]
+async def sum_up(
+    sandbox: SandboxProcess,
+    pairings: Sequence[PairedServiceBusClient],
+    lists: WorkloadLists,
+    *,
+    scenario: Scenario,
+    seed: int,
+    entities: Sequence[str],
+) -> DemoResult:
+    """Return the result by the application's lists and the counts of all pairings, without expectations.
+
+    The messages in backlog queues and their dead-letter queues are read without the pairings.
+    """
+    queues = [queue_path(pairings[0].primary_name, index) for index in pairings[0].backlog_queue_indices]
     async with sandbox.client(SECONDARY) as client:
-        return await peek_ids(client, queues)
+        parked, dead = await peek_ids(client, queues)
+    ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
+    views = [view for paired in pairings for view in paired.entity_views() if view.path in entities]
+    return DemoResult(
+        scenario=scenario.name,
+        seed=seed,
+        messages=MessageCounts.of(ledger),
+        entities={name: EntityResult.of([view for view in views if view.path == name]) for name in entities},
+        pings=PingCounts(
+            sent=sum(view.pings_sent for view in views), accepted=sum(view.pings_accepted for view in views)
+        ),
+        syphon=SyphonResult(moved=sum(paired.syphon_view().moved for paired in pairings)),
+        billed_operations=sum(paired.billed().total for paired in pairings),
+        verdict=ledger.verdict,
+        lost_ids=list(ledger.lost_ids),
+        unexpected_ids=list(ledger.unexpected_ids),
+    )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from paired_servicebus.core.accounting.ledger import Ledger
+from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.demo.scenarios import Scenario
 
 # The fleet scenario's figures, and the sentences about what did not hold.
 #
-# An answer on the boards is what an engine reports. Each host's own account, from its own process, must agree with it.
+# An answer on the boards is what an engine reports. Each host's own account must agree with it.
 
 HOSTS: Final = tuple(f"web-{number}" for number in range(1, 9))
 CUT_OFF: Final = "web-7"
@@ -23,34 +24,14 @@ REFUSAL: Final = "read-only"
 """The reason of a read-only engine contains it."""
 
 
-class HostAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """One host by its own process: its messages, and the state of `orders` in its engine."""
-
-    answers: dict[str, str]
-    """Every message id that its application attempted, with the final answer."""
-    accepted: int
-    """Messages that the primary accepted."""
-    diverted: int
-    """Messages that backlog queues accepted."""
-    forced_at: float | None = None
-    """When its engine first diverted by an order; None: never."""
-    is_forced: bool = False
-    pings_sent: int = 0
-    pings_accepted: int = 0
-    failovers: int = 0
-    failbacks: int = 0
-    seconds_failed_over: float = 0.0
-    moved: int = 0
-    """Messages that its syphon moved."""
-    billed: int = 0
-
-
 class HostResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One host's figures."""
+    """One host by its own account: its messages, and the state of `orders` in its engine."""
 
     sent: int
     diverted: int
+    """Messages that backlog queues accepted."""
     forced_at: float | None
+    """When its engine first diverted by an order; None: never."""
     is_forced: bool
 
 
@@ -173,6 +154,15 @@ class EntityResult(msgspec.Struct, frozen=True, kw_only=True):
     failovers: int
     failbacks: int
     seconds_failed_over: float
+
+    @classmethod
+    def of(cls, views: Sequence[EntityView]) -> EntityResult:
+        """Return the sums over an entity's views, one from each engine."""
+        return cls(
+            failovers=sum(view.failovers for view in views),
+            failbacks=sum(view.failbacks for view in views),
+            seconds_failed_over=round(sum(view.seconds_failed_over for view in views), 3),
+        )
 
 
 class PingCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -355,7 +355,7 @@ FLEET: Final = Scenario(
     mode="",
     captions=(),
 )
-"""Has a player of its own (paired_servicebus.demo.fleet), which waits for answers and not only for times."""
+"""Has a player of its own (paired_servicebus.demo.fleet_player), which waits for answers and not only for times."""
 ANY_LANGUAGE: Final = Scenario(
     name="any-language",
     about="in a clone: senders in four languages go through a gateway, and notice no outage",

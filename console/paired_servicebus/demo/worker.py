@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.demo.fleet.fleet_player import fleet_stage, play_fleet
+from paired_servicebus.demo.fleet_player import fleet_stage, play_fleet
 from paired_servicebus.demo.player import Player, leave_unused_queues, pair_on
 from paired_servicebus.demo.result import DemoResult
 from paired_servicebus.demo.scenarios import ENTITIES, FLEET, Scenario, scenario_named
@@ -106,7 +106,7 @@ async def _play(order: PlayRequest, perform: Perform | None) -> None:
         captions = _Captions()
         if scenario.name == FLEET.name:
             stage = await stack.enter_async_context(fleet_stage(order, sandbox, captions.say, captions.latest))
-            await _until_left(stage.mine.engine, play_fleet(stage, order, captions.say), captions)
+            await _until_left(stage.mine.engine, play_fleet(stage, captions.say), captions)
         else:
             await _perform(stack, order, scenario, sandbox, captions, perform)
 

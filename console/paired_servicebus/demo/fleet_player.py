@@ -1,6 +1,6 @@
 """Plays the fleet scenario: eight hosts, one cut off, one read-only; an order over all of them, and its release.
 
-    t = 0      web-1 runs in the demo's process, where the console is; web-2 to web-8 start in processes of their own
+    t = 0      web-1, where the console is, then web-2 to web-8: an engine, a pairing and an application each
     CUT        web-7 loses its network
     ORDER      the operator orders `force failover` of orders, signed with the demo's key, over the fleet
     BACK       web-7 has its network again, and takes up what stands
@@ -15,52 +15,50 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
 from paired_servicebus.connection_string import parts_of, split_url
-from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.errors import ControlError, PairedError
 from paired_servicebus.core.fleet.fleet_documents import order_id
 from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.model.pairing_events import Record, StateChanged
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.fleet_question import FleetRequest, draft_order
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.demo.fleet.host_process import FleetHost, fleet_host
-from paired_servicebus.demo.fleet.hosts import HostProcess, HostRequest, host_processes, met
-from paired_servicebus.demo.player import left_behind
+from paired_servicebus.demo.player import pair_on, sum_up
 from paired_servicebus.demo.result import (
     CUT_OFF,
     HOSTS,
     READ_ONLY,
     DemoResult,
-    EntityResult,
     FleetResult,
-    HostAccount,
     HostResult,
-    MessageCounts,
-    PingCounts,
-    SyphonResult,
     what_fleet_broke,
 )
-from paired_servicebus.demo.scenarios import DRAIN_WITHIN, FLEET, ORDERS
+from paired_servicebus.demo.scenarios import DRAIN_WITHIN, FLEET, ORDERS, POLICY
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet.order_signatures import sign
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
+from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
-from paired_servicebus.workload.workload import GIVE_UP_AFTER, Workload
+from paired_servicebus.sections.fleet_options import Fleet
+from paired_servicebus.workload.workload import MessageStream, Workload
 
 # The network between one host and the namespaces: a TCP forwarder that can be cut and mended.
 #
@@ -69,7 +67,6 @@ from paired_servicebus.workload.workload import GIVE_UP_AFTER, Workload
 
 CHUNK: Final = 64 * 1024
 CONNECT_SECONDS: Final = 5.0
-CLOSE_SECONDS: Final = 5.0
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -79,27 +76,25 @@ class NetworkLink:
     def __init__(self) -> None:
         self._whole = asyncio.Event()
         self._whole.set()
-        self._stack = AsyncExitStack()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._crew = TaskSupervisor()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-        for task in self._tasks:
-            task.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def __aexit__(self, *reason: object) -> None:
+        for server in self._servers:
+            server.close()
+        await self._crew.close()
 
     async def forward(self, port: int) -> int:
         """Return a new port that leads to `port`. Raises OSError."""
-        server = await asyncio.start_server(partial(self._accept, port), LOOPBACK, 0)
-        self._stack.callback(server.close)
-        return int(server.sockets[0].getsockname()[1])
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._crew.start(self._serve(port, reader, writer), name=f"a connection to port {port}")
+
+        self._servers.append(await asyncio.start_server(accept, LOOPBACK, 0))
+        return int(self._servers[-1].sockets[0].getsockname()[1])
 
     def cut(self) -> None:
         """Hold back every byte, also of new connections."""
@@ -109,30 +104,19 @@ class NetworkLink:
         """Let the bytes pass again."""
         self._whole.set()
 
-    def _accept(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(port, reader, writer), name=f"a connection to port {port}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
         try:
-            await self._connect(port, reader, writer)
-        finally:
-            writer.transport.abort()
-
-    async def _connect(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._whole.wait()
-        try:
+            await self._whole.wait()
             async with asyncio.timeout(CONNECT_SECONDS):
                 far_reader, far_writer = await asyncio.open_connection(LOOPBACK, port)
+            writers.append(far_writer)
+            await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
         except (OSError, TimeoutError):
-            return
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._copy(reader, far_writer))
-                group.create_task(self._copy(far_reader, writer))
+            pass  # the namespace is away, and so is the connection
         finally:
-            far_writer.transport.abort()
+            for one in writers:
+                one.transport.abort()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -145,7 +129,103 @@ class NetworkLink:
             writer.write_eof()
 
 
-# The fleet scenario's evidence, collected while it is played, and the result made from it.
+# One host of the fleet: its engine with a part in the fleet, and an application that sends to `orders`.
+
+PAIRING: Final = "demo"
+FLEET_POLICY: Final = replace(POLICY, send_timeout=3.0, failover_interval=8.0)
+"""Eight engines start on one machine: a stall of a second is no outage."""
+EVERY: Final = 0.5
+"""Seconds between two sends of a host, on average."""
+POLL_SECONDS: Final = 0.1
+
+
+class FleetHost:
+    """A host's engine, pairing and application. Made by `fleet_host`."""
+
+    engine: EngineHost
+    paired: PairedServiceBusClient
+    application: Workload
+    sending: asyncio.Task[None]
+    """Ends some time after the application was ordered to stop."""
+
+    def __init__(self) -> None:
+        self.is_forced = False
+        self.forced_at: float | None = None
+        """When its engine first diverted by an order; None: never."""
+
+    def note(self, record: Record, _line: bytes) -> None:
+        """Note when the engine diverts by an order."""
+        event = record.event
+        if isinstance(event, StateChanged) and event.entity == ORDERS:
+            self.is_forced = event.now == State.FORCED
+            if self.is_forced:
+                self.forced_at = self.forced_at or time.time()
+
+    def result(self) -> HostResult:
+        """Return the host's figures by its own account."""
+        return HostResult(
+            sent=len(self.application.lists.answers),
+            diverted=sum(view.diverted for view in self.paired.entity_views() if view.path == ORDERS),
+            forced_at=self.forced_at,
+            is_forced=self.is_forced,
+        )
+
+
+@asynccontextmanager
+async def fleet_host(
+    name: str, sandbox: SandboxProcess, order: PlayRequest, operators: Path, *, caption: Callable[[], str] = str
+) -> AsyncIterator[FleetHost]:
+    """Yield a running host. The first one has the demo's journal and socket, and the only syphon.
+
+    Args:
+        sandbox: the namespaces as this host reaches them.
+        operators: the file of signers.
+
+    Raises PairedError or OSError: it cannot run.
+    """
+    is_mine, folder = name == MINE, Path(order.folder)
+    policy = replace(FLEET_POLICY, enable_syphon=is_mine)
+    this = FleetHost()
+    host = EngineHost(
+        EngineIdentity(
+            engine=name,
+            boot=uuid.uuid4().hex[:12],
+            pairing=PAIRING,
+            environment="demo",
+            read_only=name == READ_ONLY,
+        ),
+        spool=order.journal if is_mine else folder / name,
+        socket=Path(order.socket) if is_mine else folder / f"{name}.sock",
+        policy=policy,
+        caption=caption,
+        fleet=Fleet(name=name, operators=operators, expect=HOSTS),
+        note=this.note,
+    )
+    async with host, await pair_on(sandbox, policy, on_event=host.record) as paired:
+        paired.watch(ORDERS)
+        await host.take_up(paired)
+        streams = (MessageStream(ORDERS, name, EVERY),)
+        this.engine, this.paired = host, paired
+        this.application = Workload(paired, seed=order.seed, record=host.record, streams=streams)
+        await host.adopt(paired)
+        this.sending = asyncio.create_task(this.application.send_until_stopped(), name=f"the application of {name}")
+        try:
+            yield this
+        finally:
+            await end_all([this.sending], END_WITHIN)
+
+
+async def met(condition: Callable[[], object], within: float) -> bool:
+    """Wait until a condition holds; return whether it did in time."""
+    end = asyncio.get_running_loop().time() + within
+    while not condition():
+        if asyncio.get_running_loop().time() > end:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    return True
+
+
+# The fleet scenario's evidence, collected while it is played, and the figures made from it.
 
 
 @dataclass(slots=True)
@@ -160,47 +240,8 @@ class FleetTally:
     """The same order after the network was back."""
     released: FleetOrder | None = None
 
-    def note_sent(self, application: Workload, accounts: Iterable[HostAccount]) -> None:
-        """Add the other hosts' messages to the application that receives them."""
-        for account in accounts:
-            application.lists.answers |= {name: SendOutcome(answer) for name, answer in account.answers.items()}
-
-    async def result(
-        self, sandbox: SandboxProcess, mine: FleetHost, hosts: Mapping[str, HostAccount], *, seed: int
-    ) -> DemoResult:
-        """Return the result. `hosts`: each host's account, by name."""
-        lists = mine.application.lists
-        parked, dead = await left_behind(sandbox, mine.paired)
-        ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
-        fleet = self.fleet_result(hosts)
-        messages = MessageCounts.of(ledger)
-        stays = [f"{messages.parked} messages are still parked"] if messages.parked else []
-        accounts = hosts.values()
-        return DemoResult(
-            scenario=FLEET.name,
-            seed=seed,
-            messages=messages,
-            entities={
-                ORDERS: EntityResult(
-                    failovers=sum(one.failovers for one in accounts),
-                    failbacks=sum(one.failbacks for one in accounts),
-                    seconds_failed_over=round(sum(one.seconds_failed_over for one in accounts), 3),
-                )
-            },
-            pings=PingCounts(
-                sent=sum(one.pings_sent for one in accounts), accepted=sum(one.pings_accepted for one in accounts)
-            ),
-            syphon=SyphonResult(moved=sum(one.moved for one in accounts)),
-            billed_operations=sum(one.billed for one in accounts),
-            verdict=ledger.verdict,
-            lost_ids=list(ledger.lost_ids),
-            unexpected_ids=list(ledger.unexpected_ids),
-            broken=[*fleet.broken, *stays],
-            fleet=fleet,
-        )
-
-    def fleet_result(self, hosts: Mapping[str, HostAccount]) -> FleetResult:
-        """Return the figures of the order, with what did not hold."""
+    def fleet_result(self, hosts: Mapping[str, HostResult]) -> FleetResult:
+        """Return the figures of the order, with what did not hold. hosts: each host's account, by name."""
         done = self.forced.done if self.forced is not None else ()
         later = [name for name in (self.taken_up.done if self.taken_up is not None else ()) if name not in done]
         result = FleetResult(
@@ -211,12 +252,7 @@ class FleetTally:
             released=sorted(self.released.done) if self.released is not None else [],
             cut_at=self.cut_at,
             back_at=self.back_at,
-            hosts={
-                name: HostResult(
-                    sent=len(one.answers), diverted=one.diverted, forced_at=one.forced_at, is_forced=one.is_forced
-                )
-                for name, one in hosts.items()
-            },
+            hosts=dict(hosts),
         )
         return msgspec.structs.replace(result, broken=what_fleet_broke(result))
 
@@ -340,9 +376,8 @@ WATCHED_WITHIN: Final = 20.0
 START_WITHIN: Final = 60.0
 ANSWER_WITHIN: Final = 40.0
 """Seconds in which all answers to an order have to be known."""
-STOP_WITHIN: Final = GIVE_UP_AFTER + 10.0
 QUIET_SECONDS: Final = 1.0
-END_WITHIN: Final = 10.0
+END_WITHIN: Final = 15.0
 SHOWN_SECONDS: Final = 3.0
 """Seconds between two steps at least."""
 CUT, ORDER, BACK, RELEASE = 0.25, 0.35, 0.55, 0.75
@@ -351,66 +386,52 @@ CUT, ORDER, BACK, RELEASE = 0.25, 0.35, 0.55, 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What the play needs: the hosts, the network of one, and the operator's console."""
+    """What the play needs: the hosts that run, the network of one, and the operator's console."""
 
+    order: PlayRequest
     sandbox: SandboxProcess
     key: OperatorKey
     mine: FleetHost
-    others: Mapping[str, HostProcess]
     link: NetworkLink
     console: FleetConsole
+    hosts: dict[str, FleetHost]
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the end of the play: the other hosts end."""
 
 
 @asynccontextmanager
 async def fleet_stage(
     order: PlayRequest, sandbox: SandboxProcess, say: Callable[[str], None], caption: Callable[[], str]
 ) -> AsyncIterator[Stage]:
-    """Yield the first host with the operator's console, and processes for the others. Raises PairedError."""
-    folder = Path(order.folder)
+    """Yield the first host with the operator's console. Raises PairedError."""
     say("eight hosts start, each with an engine of its own")
-    key = await make_key(folder)
+    key = await make_key(Path(order.folder))
     async with (
         NetworkLink() as link,
-        host_processes(OTHERS, folder) as others,
-        fleet_host(
-            MINE,
-            sandbox,
-            spool=order.journal,
-            socket=Path(order.socket),
-            operators=key.operators,
-            seed=order.seed,
-            syphon=True,
-            caption=caption,
-        ) as mine,
+        fleet_host(MINE, sandbox, order, key.operators, caption=caption) as mine,
         fleet_console(Path(order.socket), key.private) as console,
     ):
-        try:
-            yield Stage(sandbox=sandbox, key=key, mine=mine, others=others, link=link, console=console)
-        finally:
-            link.mend()  # a host without a network ends slowly
+        yield Stage(order=order, sandbox=sandbox, key=key, mine=mine, link=link, console=console, hosts={MINE: mine})
 
 
-async def _start_others(stage: Stage, order: PlayRequest) -> None:
-    """Start the other hosts, and wait until the console sees them. Raises PairedError.
+async def _start_others(stage: Stage) -> list[asyncio.Task[None]]:
+    """Start the other hosts, and wait until the console sees them; return their tasks. Raises PairedError.
 
     The console's engine posts its watch before: an engine that starts later reads it, and looks fast. The host that
     will be cut off reaches the namespaces through the link.
     """
     await met(lambda: stage.console.view.watched, WATCHED_WITHIN)
     behind = [await _through(stage.link, one) for one in stage.sandbox.namespaces]
-    for name, host in stage.others.items():
-        host.begin(
-            HostRequest(
-                name=name,
-                folder=order.folder,
-                operators=str(stage.key.operators),
-                namespaces=behind if name == CUT_OFF else stage.sandbox.namespaces,
-                ca_file=stage.sandbox.ca_file,
-                seed=order.seed,
-                read_only=name == READ_ONLY,
-            )
-        )
-    await _all_report(stage)
+    sandboxes = {CUT_OFF: msgspec.structs.replace(stage.sandbox, namespaces=behind)}
+    works = {name: _be_host(stage, name, sandboxes.get(name, stage.sandbox)) for name in OTHERS}
+    return [asyncio.create_task(work, name=f"the host {name}") for name, work in works.items()]
+
+
+async def _be_host(stage: Stage, name: str, sandbox: SandboxProcess) -> None:
+    """Run one of the other hosts until the play is over."""
+    async with fleet_host(name, sandbox, stage.order, stage.key.operators) as host:
+        stage.hosts[name] = host
+        await stage.over.wait()
 
 
 async def _through(link: NetworkLink, namespace: AnnouncedNamespace) -> AnnouncedNamespace:
@@ -423,49 +444,66 @@ async def _through(link: NetworkLink, namespace: AnnouncedNamespace) -> Announce
     return AnnouncedNamespace(namespace.name, text)
 
 
-async def _all_report(stage: Stage) -> None:
+async def _all_report(stage: Stage, others: list[asyncio.Task[None]]) -> None:
     """Wait until the console sees every engine. Raises PairedError."""
 
     def is_met() -> bool:
-        for host in stage.others.values():
-            host.check()
-        return all(host.is_ready for host in stage.others.values()) and stage.console.reporting == set(HOSTS)
+        for task in others:
+            if task.done():
+                task.result()
+        return len(stage.hosts) == len(HOSTS) and stage.console.reporting == set(HOSTS)
 
     if not await met(is_met, START_WITHIN):
         missing = ", ".join(sorted(set(HOSTS) - stage.console.reporting)) or "none"
         raise PairedError(f"not all engines of the fleet reported within {START_WITHIN:.0f} s; missing: {missing}")
 
 
-async def play_fleet(stage: Stage, order: PlayRequest, say: Callable[[str], None]) -> DemoResult:
+async def play_fleet(stage: Stage, say: Callable[[str], None]) -> DemoResult:
     """Play the scenario and return its result. Raises PairedError."""
     application = stage.mine.application
     receiving = asyncio.create_task(application.receive_until_stopped(), name="the receivers")
-    sending = asyncio.create_task(application.send_until_stopped(), name="the application of web-1")
+    others: list[asyncio.Task[None]] = []
     try:
-        tally = await _script(stage, order, say)
-        application.stop_sending()
-        accounts = await asyncio.gather(*(host.stop_sending(STOP_WITHIN) for host in stage.others.values()))
-        await sending
-        hosts = {MINE: stage.mine.account(), **dict(zip(stage.others, accounts, strict=True))}
-        tally.note_sent(application, accounts)
+        others = await _start_others(stage)
+        await _all_report(stage, others)
+        tally = await _script(stage, say)
+        for host in stage.hosts.values():
+            host.application.stop_sending()
+        await asyncio.gather(*(host.sending for host in stage.hosts.values()))
+        hosts = {name: stage.hosts[name].result() for name in HOSTS}
+        for host in stage.hosts.values():
+            application.lists.answers |= host.application.lists.answers
         if await met(lambda: not application.lists.missing, DRAIN_WITHIN):
             await asyncio.sleep(QUIET_SECONDS)  # for duplicates
         application.stop_receiving()
         await receiving
-        return await tally.result(stage.sandbox, stage.mine, hosts, seed=order.seed)
+        return await _result(stage, tally.fleet_result(hosts))
     finally:
-        await end_all([receiving, sending], END_WITHIN)
+        stage.link.mend()  # a host without a network ends slowly
+        stage.over.set()
+        await end_all([receiving], END_WITHIN)
+        if others:
+            await asyncio.wait(others, timeout=END_WITHIN)
+        await end_all(others, END_WITHIN)
 
 
-async def _script(stage: Stage, order: PlayRequest, say: Callable[[str], None]) -> FleetTally:
+async def _result(stage: Stage, fleet: FleetResult) -> DemoResult:
+    pairings = [stage.hosts[name].paired for name in HOSTS]
+    lists = stage.mine.application.lists
+    result = await sum_up(stage.sandbox, pairings, lists, scenario=FLEET, seed=stage.order.seed, entities=(ORDERS,))
+    parked = result.messages.parked
+    stays = [f"{parked} messages are still parked"] if parked else []
+    return msgspec.structs.replace(result, broken=[*fleet.broken, *stays], fleet=fleet)
+
+
+async def _script(stage: Stage, say: Callable[[str], None]) -> FleetTally:
     """Perform the steps; return the answers to both orders."""
     loop, console, tally = asyncio.get_running_loop(), stage.console, FleetTally()
     begun, others = loop.time(), len(HOSTS) - 1
 
     async def until(share: float) -> None:
-        await asyncio.sleep(max(SHOWN_SECONDS, begun + share * order.duration - loop.time()))
+        await asyncio.sleep(max(SHOWN_SECONDS, begun + share * stage.order.duration - loop.time()))
 
-    await _start_others(stage, order)
     say("eight engines, eight hosts; soon web-7 loses its network")
     await until(CUT)
     tally.cut_at = time.time()
@@ -487,7 +525,7 @@ async def _script(stage: Stage, order: PlayRequest, say: Callable[[str], None]) 
     release = await console.order("release", "drill over")
     say("the operator releases orders, on all 8 engines")
     tally.released = await console.answered(release, lambda one: len(one.done) == len(HOSTS), ANSWER_WITHIN)
-    await met(lambda: not any(host.is_forced for host in stage.others.values()), ANSWER_WITHIN)
+    await met(lambda: not any(host.is_forced for host in stage.hosts.values()), ANSWER_WITHIN)
     say(f"{len(tally.released.done)} released: sends return, the backlog drains")
     await until(1.0)
     return tally
