@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 
+from paired_servicebus.bench.rounds import Figures, Targets
 from paired_servicebus.bench.send_bench import ENTITY, run_lap
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
@@ -17,7 +18,6 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
-from tests.bench.figures import Measured, Targets
 
 STUBBED: Final = 2000
 """Sends of a round."""
@@ -26,7 +26,7 @@ ADDED_TARGET_US: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedTime(Measured):
+class AddedTime(Figures):
     """added_us: microseconds of processor time a send."""
 
     size: int

@@ -70,7 +70,7 @@ async def measure_dead_head(many: int = 100_000, few: int = 1_000) -> DeadHeadFi
     """One run. Raises BenchError, TimeoutError."""
     async with open_namespaces(None, primary=(DEAD, LIVE), secondary=(SOURCE,), latency_ms=0) as where:
         assert where.sandbox is not None
-        dead, live = SampleMessages(1024, destination=DEAD), SampleMessages(1024, destination=LIVE)
+        dead, live = SampleMessages(1024, DEAD), SampleMessages(1024, LIVE)
         await fill(where, SOURCE, live, many)
         async with _syphon(where) as counts:
             plain = await counts.until(LIVE, many)

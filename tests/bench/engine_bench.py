@@ -23,14 +23,13 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.rounds import in_turn
+from paired_servicebus.bench.rounds import Figures, Targets, in_turn
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedSender, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from tests.bench.console_processes import consoles
 from tests.bench.developer_plans import EnginePlan
-from tests.bench.figures import Measured, Targets
 
 ENTITY: Final = "bench-entity"
 SOCKET: Final = "s"
@@ -69,7 +68,7 @@ class EngineLap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFigures(Measured):
+class EngineFigures(Figures):
     """By number of consoles, as text. send_ratio: how many times longer a send took than without any; aa_…: between
     what that ratio lay, window by window, for laps that both had none."""
 

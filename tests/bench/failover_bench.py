@@ -19,6 +19,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from paired_servicebus.bench.rounds import Figures, Targets
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, StateChanged
 from paired_servicebus.core.model.verdict import Judgement, judge
@@ -31,7 +32,6 @@ from paired_servicebus.pairing import (
 )
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import Direction, FaultTerms
-from tests.bench.figures import Measured, Targets
 
 SENDERS: Final = 4
 PATIENCE: Final = 30.0
@@ -41,7 +41,7 @@ ENTITY: Final = "orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverFigures(Measured):
+class FailoverFigures(Figures):
     """Milliseconds.
 
     over_ms, back_ms: of each round, over to the backlog and back to the primary; p50_ms and p99_ms: of over_ms.

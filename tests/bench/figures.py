@@ -1,31 +1,11 @@
-"""The figures of a developers' bench: what each should be, and one table for people."""
+"""One table for the figures of any bench."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from paired_servicebus.bench.bench_command import Figures
-
-Targets = dict[str, tuple[float, bool]]
-"""Target of each figure that has one, and whether it is reached."""
-
-
-class Measured:
-    """Figures with targets."""
-
-    __slots__ = ()
-
-    @property
-    def targets(self) -> Targets:
-        """By the name of the figure."""
-        raise NotImplementedError
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target is reached."""
-        return all(reached for _, reached in self.targets.values())
+from paired_servicebus.bench.rounds import Figures
 
 
 def flatten(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -41,8 +21,7 @@ def flatten(figures: Mapping[str, Any]) -> dict[str, float]:
 
 def figures_table(figures: Figures) -> str:
     """Return a row for each figure, then one for each target; lists of single readings are in the JSON object alone."""
-    dataclass: Any = figures
-    rows = [f"{name:36} {value:>14,.2f}" for name, value in flatten(asdict(dataclass)).items()]
+    rows = [f"{name:36} {value:>14,.2f}" for name, value in flatten(figures.as_dict()).items()]
     rows += [
         f"{name:36} {target:>14,g} wanted: {'reached' if reached else 'missed'}"
         for name, (target, reached) in figures.targets.items()

@@ -27,11 +27,11 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.rounds import Figures, Targets
 from paired_servicebus.engine.gateway.gateway_keys import connection_string, keys_of
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultKind
 from tests.bench.child_process import ROOT, child_environment
-from tests.bench.figures import Measured, Targets
 from tests.bench.watched_engine import WARM, kernel_figures
 from tests.ports import free_port
 
@@ -58,7 +58,7 @@ IDLE_TARGET_MB: Final = 75.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlappingMemory(Measured):
+class FlappingMemory(Figures):
     """All figures in MB but the readings', which are in bytes. idle_mb, foreground_mb: resident at the end.
 
     flaps: outages of each flapping engine.

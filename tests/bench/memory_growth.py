@@ -17,10 +17,9 @@ from typing import Final
 
 from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
-from paired_servicebus.bench.rounds import Lap
+from paired_servicebus.bench.rounds import Figures, Lap, Targets
 from paired_servicebus.bench.syphon_bench import SyphonMover, fill, ours
 from paired_servicebus.pairing.runtime.deadlines import end_all
-from tests.bench.figures import Measured, Targets
 from tests.bench.process_usage import resident_bytes
 
 SOURCE: Final = "bench-memory-source"
@@ -38,7 +37,7 @@ STOP: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryGrowth(Measured):
+class MemoryGrowth(Figures):
     """warm_mb: the most memory until a tenth of the messages was moved. most_mb: until all were."""
 
     messages: int
@@ -57,7 +56,7 @@ async def measure_memory(messages: int, size: int) -> MemoryGrowth:
     async with open_namespaces(None, primary=(TARGET,), secondary=(SOURCE,), latency_ms=0.0) as where:
         with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
             async with ours(where, SOURCE, Path(folder)) as way:
-                letters = SampleMessages(size, destination=TARGET, lives=LIVES)
+                letters = SampleMessages(size, TARGET, lives=LIVES)
                 feeding = asyncio.create_task(_feed(where, way, letters, messages))
                 moving = asyncio.create_task(way.lap(messages))
                 try:

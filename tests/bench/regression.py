@@ -13,9 +13,10 @@ import sys
 from typing import Final
 
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
-from paired_servicebus.bench.send_bench import SendFigures, measure_send
-from paired_servicebus.bench.syphon_bench import SyphonFigures, measure_syphon
-from tests.bench.added_time import AddedTime, measure_added
+from paired_servicebus.bench.rounds import Figures
+from paired_servicebus.bench.send_bench import measure_send
+from paired_servicebus.bench.syphon_bench import measure_syphon
+from tests.bench.added_time import measure_added
 
 MESSAGES: Final = 4000
 SENT: Final = 64
@@ -24,14 +25,9 @@ LEAST: Final = {"ratio_vs_raw": 0.25, "ratio_vs_naive": 8.0, "ratio_callers": 0.
 MOST: Final = {"added_us": 75.0}
 
 
-def complaints(syphon: SyphonFigures, send: SendFigures, added: AddedTime) -> list[str]:
+def complaints(*measured: Figures) -> list[str]:
     """What is beyond its bound, a sentence each."""
-    found = {
-        "ratio_vs_raw": syphon.ratio_vs_raw,
-        "ratio_vs_naive": syphon.ratio_vs_naive,
-        "ratio_callers": send.ratio_callers,
-        "added_us": added.added_us,
-    }
+    found = {name: value for figures in measured for name, value in figures.as_dict().items()}
     low = [
         f"{name} is {found[name]:g}; it must be {least:g} at least"
         for name, least in LEAST.items()

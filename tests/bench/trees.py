@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final, Literal
 
-from paired_servicebus.bench.bench_command import join_table
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import Band
 from tests.bench.figures import flatten
@@ -180,7 +179,7 @@ def trees_table(figures: TreeFigures) -> str:
         f"{_between(one.band.low, one.band.high):14} {one.verdict}"
         for one in figures.compared
     ]
-    return join_table(title, [head, *rows], "")
+    return "\n".join([title, head, *rows]) + "\n"
 
 
 def run_bench_trees(

@@ -18,12 +18,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus import cli
-from paired_servicebus.bench import bench_command, syphon_bench
+from paired_servicebus.bench import bench_command, send_bench, syphon_bench
 from paired_servicebus.bench.amqp_loads import copy
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
-from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
-from paired_servicebus.bench.send_bench import SendFigures, measure_send
-from paired_servicebus.bench.syphon_bench import HELD, SyphonFigures, measure_syphon, most_messages
+from paired_servicebus.bench.rounds import Band, Lap, RoundFigures, Throughput, in_turn, ratio
+from paired_servicebus.bench.send_bench import measure_send
+from paired_servicebus.bench.syphon_bench import HELD, measure_syphon, most_messages
 from paired_servicebus.core.backlog.queue_settings import MAX_SIZE_MB
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
@@ -81,12 +81,14 @@ def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = asyncio.run(measure_syphon(plan))
     found = told(bench_command.as_json("syphon", figures))
     assert found["bench"] == "syphon"
-    assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "ratio_vs_peer", "aa_low", "aa_high"} <= set(found)
-    assert found["ratio_vs_peer"] is None
+    assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "aa_low", "aa_high"} <= set(found)
+    assert "ratio_vs_peer" not in found
     assert found["ours"]["per_second"] > 0
-    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed"}
+    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed", "cpu_us"}
     assert found["mixed"]["messages"] == 299
-    assert "ours / plain copy" in bench_command.syphon_table(figures)
+    table = bench_command.rounds_table("moving", figures, syphon_bench.PAIRS)
+    assert "the syphon, with receipts / a plain copy on our AMQP; at least 0.5: " in table
+    assert "µs of our CPU a message; at most 30: " in table
 
 
 @pytest.mark.slow
@@ -95,7 +97,7 @@ def test_the_bench_of_sends_runs() -> None:
     found = told(bench_command.as_json("send", figures))
     assert {"ratio_vs_sdk", "aa_low", "aa_high", "ratio_callers"} <= set(found)
     assert set(found["targets"]) == {"ratio_vs_sdk", "ratio_callers"}
-    assert "plain / plain" in bench_command.send_table(figures)
+    assert "a paired sender / a plain sender" in bench_command.rounds_table("sending", figures, send_bench.PAIRS)
 
 
 def test_the_bench_of_added_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,15 +170,17 @@ async def test_without_rabbitmq_the_peer_says_what_it_needs(monkeypatch: pytest.
 
 
 def test_ci_complains_of_what_is_beyond_its_bound() -> None:
-    pace = Throughput.of(laps(10))
-    syphon_figures = SyphonFigures(
-        size=1, latency_ms=0, rounds=1, ours=pace, naive=pace, best_sdk=pace, raw=pace, peer=None,
-        ratio_vs_naive=20, ratio_vs_best_sdk=5, ratio_vs_raw=0.1, ratio_vs_peer=None, aa_low=1, aa_high=1,
-    )  # fmt: skip
-    send_figures = SendFigures(
-        size=1, latency_ms=0, rounds=1, callers=16, paired=pace, plain=pace, paired_callers=pace,
-        plain_callers=pace, ratio_vs_sdk=1, ratio_callers=2, aa_low=1, aa_high=1,
-    )  # fmt: skip
+    facts: dict[str, Any] = {
+        "size": 1,
+        "latency_ms": 0,
+        "rounds": 1,
+        "wanted": {},
+        "paces": {},
+        "aa_low": 1,
+        "aa_high": 1,
+    }
+    syphon_figures = RoundFigures(ratios={"ratio_vs_naive": 20, "ratio_vs_raw": 0.1}, **facts)
+    send_figures = RoundFigures(ratios={"ratio_callers": 2}, **facts)
     assert complaints(syphon_figures, send_figures, added_time.AddedTime(size=1, added_us=500)) == [
         "ratio_vs_raw is 0.1; it must be 0.25 at least",
         "added_us is 500; it must be 75 at most",

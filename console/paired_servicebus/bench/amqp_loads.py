@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import cycle
-from typing import Final, Protocol
+from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -48,67 +48,51 @@ _PLACE: Final = "@@@@@@@@-@@@@-@@@@-@@@@-@@@@@@@@@@@@"
 _SENT_AT: Final = 1_767_225_600_000
 
 
-class MessageSource(Protocol):
-    """A source of encoded messages; `size`: bytes of one."""
-
-    size: int
-
-    def next(self) -> bytes:
-        """Return the next message."""
-
-
 class SampleMessages:
-    """Encoded messages of `size` bytes; ids are numbers that never repeat in one source."""
+    """Encoded messages, all of one size; ids are numbers that never repeat in one source.
 
-    def __init__(self, body: int, *, destination: str | None = None, lives: timedelta | None = None) -> None:
-        """body: its bytes.
+    Args:
+        body: its bytes.
+        destinations: the paths in the envelopes, in turn; none: no envelope.
+        lives: the envelope's time to live.
+    """
 
-        destination: the path in the envelope; None: no envelope. lives: the envelope's time to live.
-        """
-        envelope: dict[str, object] = {} if destination is None else {PATH: destination}
+    def __init__(self, body: int, *destinations: str, lives: timedelta | None = None) -> None:
+        envelopes: list[dict[str, object]] = [{PATH: path} for path in destinations] or [{}]
         if lives is not None:
-            envelope[TIME_TO_LIVE] = Described(Symbol(TIMESPAN), round(TICKS_A_SECOND * lives.total_seconds()))
-        sent_at = Timestamp(_SENT_AT) if destination is None else str(_SENT_AT)  # the SDK cannot send on a timestamp
-        whole = Sections(
-            header=write_header(Header(durable=True)),
-            properties=write_properties(
-                Properties(message_id=_PLACE, subject="order-placed", content_type="application/json")
-            ),
-            application_properties=write_application_properties(
-                {
-                    "tenant": "contoso",
-                    "region": "westeurope",
-                    "schema": "orders/v3",
-                    "attempt": 1,
-                    "priority": 0.5,
-                    "express": True,
-                    "sent-at": sent_at,
-                    "trace": b"0123456789abcdef",
-                    **envelope,
-                }
-            ),
-            body=write_data(bytes(body)),
-        ).join()
-        self.size = len(whole)
-        self._before, self._after = whole.split(_PLACE.encode())
+            span = Described(Symbol(TIMESPAN), round(TICKS_A_SECOND * lives.total_seconds()))
+            envelopes = [envelope | {TIME_TO_LIVE: span} for envelope in envelopes]
+        encoded = [_encode(body, envelope) for envelope in envelopes]
+        self.size = max(map(len, encoded))
+        self._pieces = cycle([one.split(_PLACE.encode()) for one in encoded])
         self._written = 0
 
     def next(self) -> bytes:
         """Return the next message."""
         self._written += 1
-        return b"%b%036d%b" % (self._before, self._written, self._after)
+        before, after = next(self._pieces)
+        return b"%b%036d%b" % (before, self._written, after)
 
 
-class MixedMessages:
-    """Messages of several sources in turn, all of one size."""
-
-    def __init__(self, writers: Sequence[MessageSource]) -> None:
-        self.size = max(writer.size for writer in writers)
-        self._turn = cycle(writers)
-
-    def next(self) -> bytes:
-        """Return the next message."""
-        return next(self._turn).next()
+def _encode(body: int, envelope: dict[str, object]) -> bytes:
+    properties: dict[str, object] = {
+        "tenant": "contoso",
+        "region": "westeurope",
+        "schema": "orders/v3",
+        "attempt": 1,
+        "priority": 0.5,
+        "express": True,
+        "sent-at": str(_SENT_AT) if envelope else Timestamp(_SENT_AT),  # the SDK cannot send on a timestamp
+        "trace": b"0123456789abcdef",
+    }
+    return Sections(
+        header=write_header(Header(durable=True)),
+        properties=write_properties(
+            Properties(message_id=_PLACE, subject="order-placed", content_type="application/json")
+        ),
+        application_properties=write_application_properties(properties | envelope),
+        body=write_data(bytes(body)),
+    ).join()
 
 
 WINDOW: Final = 2500
@@ -165,7 +149,7 @@ class Flood(Load):
 
     _link: WireSender
 
-    def __init__(self, wire: ReconnectingConnection, letters: MessageSource) -> None:
+    def __init__(self, wire: ReconnectingConnection, letters: SampleMessages) -> None:
         super().__init__(wire, self._fill)
         self._letters = letters
         self._to_send = self._unanswered = 0
@@ -203,7 +187,7 @@ class Flood(Load):
 
 
 @asynccontextmanager
-async def flooding(wire: ReconnectingConnection, queue: str, letters: MessageSource) -> AsyncIterator[Flood]:
+async def flooding(wire: ReconnectingConnection, queue: str, letters: SampleMessages) -> AsyncIterator[Flood]:
     """Yield a flood whose link is open. Raises BenchError: the queue could not be filled."""
     flood = Flood(wire, letters)
     try:
@@ -293,30 +277,6 @@ class PlainCopy(Completing):
         self._to_complete.append(self._deliveries.pop(event.tag))
 
 
-@asynccontextmanager
-async def copying(
-    source: ReconnectingConnection,
-    source_path: str,
-    target: ReconnectingConnection,
-    target_path: str,
-    *,
-    count: int,
-    window: int = WINDOW,
-) -> AsyncIterator[PlainCopy]:
-    """Yield a copy of `count` messages whose links are open.
-
-    Raises BenchError: a message was not accepted, or a link was lost.
-    """
-    load = PlainCopy(target, count, window)
-    try:
-        await load.open(source, source_path, target_path)
-        yield load
-    except (WireError, TimeoutError) as error:
-        raise BenchError(f"{source_path} was not copied to {target_path}: {error}") from error
-    finally:
-        await load.close()
-
-
 async def copy(
     source: ReconnectingConnection,
     source_path: str,
@@ -326,8 +286,17 @@ async def copy(
     count: int,
     window: int = WINDOW,
 ) -> Lap:
-    """Copy `count` messages and complete them, confirmed by the source. Raises BenchError."""
-    async with copying(source, source_path, target, target_path, count=count, window=window) as load:
+    """Copy `count` messages and complete them, confirmed by the source.
+
+    Raises BenchError: a message was not accepted, or a link was lost.
+    """
+    load = PlainCopy(target, count, window)
+    try:
+        await load.open(source, source_path, target_path)
         wall, cpu = time.perf_counter(), time.process_time()
         await load.run()
         return Lap(messages=count, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    except (WireError, TimeoutError) as error:
+        raise BenchError(f"{source_path} was not copied to {target_path}: {error}") from error
+    finally:
+        await load.close()

@@ -5,41 +5,42 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import asdict
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
-from paired_servicebus.bench.rounds import Throughput
-from paired_servicebus.bench.send_bench import SendFigures, measure_send
-from paired_servicebus.bench.syphon_bench import CPU_TARGET_US, LARGE, Peer, SyphonFigures, measure_syphon
+from paired_servicebus.bench.rounds import Figures, RoundFigures, Throughput
+from paired_servicebus.bench.send_bench import CALLERS, measure_send
+from paired_servicebus.bench.send_bench import PAIRS as SEND_PAIRS
+from paired_servicebus.bench.syphon_bench import PAIRS as SYPHON_PAIRS
+from paired_servicebus.bench.syphon_bench import Peer, measure_syphon
 from paired_servicebus.config import PairingConfig
 
 # Output of figures: one JSON object for programs, rows for people.
 
-Targets = Mapping[str, tuple[float, bool]]
-
-
-class Figures(Protocol):
-    """The figures of a bench: a dataclass with targets."""
-
-    @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of each figure that has one, and whether the figure reaches it."""
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target is reached."""
+WAYS: Final = {
+    "ours": "the syphon, with receipts",
+    "mixed": "many destinations",
+    "naive": "the naive loop on the SDK",
+    "best_sdk": "the best loop on the SDK",
+    "raw": "a plain copy on our AMQP",
+    "peer": "the peer",
+    "paired": "a paired sender",
+    "plain": "a plain sender",
+    "paired_callers": f"{CALLERS} callers, one paired sender",
+    "plain_callers": f"{CALLERS} plain senders",
+}
+"""The label of each way."""
 
 
 def as_json(bench: str, figures: Figures) -> str:
     """Return one line; `targets` holds the target of each figure that has one, and whether it is reached."""
-    dataclass: Any = figures
     line: dict[str, Any] = {
         "bench": bench,
-        **asdict(dataclass),
+        **figures.as_dict(),
         "targets": {
             name: {"target": target, "reached": reached} for name, (target, reached) in figures.targets.items()
         },
@@ -48,80 +49,35 @@ def as_json(bench: str, figures: Figures) -> str:
     return msgspec.json.encode(line).decode() + "\n"
 
 
-def syphon_table(figures: SyphonFigures) -> str:
-    """Return the table of `paired bench syphon`."""
-    paces = [
-        ("the syphon, with receipts", figures.ours),
-        (f"for {figures.destinations:,} destinations", figures.mixed),
-        ("the naive loop on the SDK", figures.naive),
-        ("the best loop on the SDK", figures.best_sdk),
-        ("a plain copy on our AMQP", figures.raw),
-        ("the peer", figures.peer),
-    ]
-    title = (
-        f"moving a backlog, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.rounds} rounds"
-    )
-    rows = [pace_row(what, pace) for what, pace in paces if pace is not None]
-    ratios = [
-        ("ours / naive", "ratio_vs_naive", figures.ratio_vs_naive),
-        ("ours / best on the SDK", "ratio_vs_best_sdk", figures.ratio_vs_best_sdk),
-        ("ours / plain copy", "ratio_vs_raw", figures.ratio_vs_raw),
-        ("ours / peer", "ratio_vs_peer", figures.ratio_vs_peer),
-        (f"{figures.destinations:,} destinations / one", "ratio_mixed", figures.ratio_mixed),
-    ]
-    rows += ratio_rows(ratios, figures.targets)
-    if figures.size < LARGE:
-        cpu = "reached" if figures.ours.cpu_us <= CPU_TARGET_US else "missed"
-        rows.append(f"{'our CPU a message':28} {figures.ours.cpu_us:>9.1f} µs  at most {CPU_TARGET_US:g} µs: {cpu}")
-    return join_table(title, rows, band_row(figures.aa_low, figures.aa_high, "copy / copy"))
-
-
-def send_table(figures: SendFigures) -> str:
-    """Return the table of `paired bench send`."""
-    title = f"sending while healthy, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added"
+def rounds_table(title: str, figures: RoundFigures, pairs: Mapping[str, tuple[str, str]]) -> str:
+    """Return the table of a bench whose ways take turns. pairs: the ways of each ratio."""
     rows = [
-        pace_row("a paired sender", figures.paired),
-        pace_row("a plain sender", figures.plain),
-        pace_row(f"{figures.callers} callers, one paired sender", figures.paired_callers),
-        pace_row(f"{figures.callers} plain senders", figures.plain_callers),
+        f"{title}, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.rounds} rounds",
+        *(pace_row(WAYS[name], pace) for name, pace in figures.paces.items()),
     ]
-    ratios = [
-        ("paired / plain", "ratio_vs_sdk", figures.ratio_vs_sdk),
-        (f"{figures.callers} callers / plain senders", "ratio_callers", figures.ratio_callers),
-    ]
-    rows += ratio_rows(ratios, figures.targets)
-    return join_table(title, rows, band_row(figures.aa_low, figures.aa_high, "plain / plain"))
+    for name, found in figures.ratios.items():
+        ours, theirs = (WAYS[way] for way in pairs[name])
+        rows.append(f"{found:>9.2f} {ours} / {theirs}{_reached(figures, name, 'at least')}")
+    if "cpu_us" in figures.targets:
+        found = next(iter(figures.paces.values())).cpu_us
+        rows.append(f"{found:>9.1f} µs of our CPU a message{_reached(figures, 'cpu_us', 'at most')}")
+    rows.append(f"{figures.aa_low:>9.2f} to {figures.aa_high:.2f}: the ratio of equals in this run")
+    return "\n".join(rows) + "\n"
+
+
+def _reached(figures: Figures, name: str, bound: str) -> str:
+    if name not in figures.targets:
+        return ""
+    target, reached = figures.targets[name]
+    return f"; {bound} {target:g}: {'reached' if reached else 'missed'}"
 
 
 def pace_row(what: str, pace: Throughput) -> str:
     """Return the row of a rate."""
     return (
-        f"{what:28} {pace.per_second:>9,.0f}/s  from {pace.low:,.0f} to {pace.high:,.0f}, "
+        f"{pace.per_second:>9,.0f}/s {what}, from {pace.low:,.0f} to {pace.high:,.0f}, "
         f"client {pace.cpu_us:,.1f} µs a message"
     )
-
-
-def ratio_rows(ratios: Iterable[tuple[str, str, float | None]], targets: Targets) -> list[str]:
-    """Return the rows of ratios: label, name of the target, and value; None: no row."""
-    rows = []
-    for what, name, found in ratios:
-        if found is not None:
-            row = f"{what:28} {found:>9.2f}"
-            if name in targets:
-                target, reached = targets[name]
-                row += f"    at least {target:g}: {'reached' if reached else 'missed'}"
-            rows.append(row)
-    return rows
-
-
-def band_row(low: float, high: float, what: str) -> str:
-    """Return the row of the A/A band."""
-    return f"{what:28} {low:>9.2f} to {high:.2f}: the ratio of equals in this run"
-
-
-def join_table(title: str, rows: Iterable[str], last: str) -> str:
-    """Return the text of a table. last: its last row; empty: none."""
-    return "\n".join([title, *rows, *([last] if last else [])]) + "\n"
 
 
 Found = TypeVar("Found")
@@ -144,14 +100,14 @@ def run_bench_syphon(
     if not 1 <= plan.destinations <= MAX_DESTINATIONS:
         raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MAX_DESTINATIONS:,}")
     figures = run_measurement(measure_syphon(plan, config, peer=peer))
-    return write_figures("syphon", figures, syphon_table, json_line)
+    return write_figures("syphon", figures, partial(rounds_table, "moving a backlog", pairs=SYPHON_PAIRS), json_line)
 
 
 def run_bench_send(plan: SendPlan, config: PairingConfig | None, *, json_line: bool) -> int:
     """Measure the cost of a healthy send; exit status and `config` as above. Raises BenchError."""
     check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     figures = run_measurement(measure_send(plan, config))
-    return write_figures("send", figures, send_table, json_line)
+    return write_figures("send", figures, partial(rounds_table, "sending while healthy", pairs=SEND_PAIRS), json_line)
 
 
 def run_measurement(work: Coroutine[Any, Any, Found]) -> Found:

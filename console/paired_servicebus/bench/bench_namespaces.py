@@ -26,9 +26,6 @@ from paired_servicebus.pairing.management.management_port import Management, man
 from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 MANAGING: Final = 30.0
-EACH: Final = 0.1
-"""Seconds more for each queue."""
-MOST_MEGABYTES: Final = 5120
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
 
@@ -93,18 +90,10 @@ async def open_sandbox(primary: Sequence[str], secondary: Sequence[str] = ()) ->
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
         async with sandbox_process(Path(folder, "sandbox.log")) as sandbox:
             for name, queues in ((PRIMARY, primary), (SECONDARY, secondary)):
-                await _create_all(sandbox, name, queues)
+                async with sandbox.admin(name) as admin:
+                    for queue in queues:
+                        await _create(management_of(admin), queue)
             yield sandbox
-
-
-async def _create_all(sandbox: SandboxProcess, name: str, queues: Sequence[str]) -> None:
-    async with sandbox.admin(name) as admin:
-        try:
-            async with asyncio.timeout(MANAGING + EACH * len(queues)):
-                for queue in queues:
-                    await admin.create_queue(queue, max_size_in_megabytes=MOST_MEGABYTES)
-        except (AzureError, TimeoutError) as error:
-            raise BenchError(f"the sandbox did not create the queue {queue}: {error}") from error
 
 
 async def _namespaces(

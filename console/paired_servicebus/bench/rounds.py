@@ -6,12 +6,14 @@ ways in the same run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 MICROSECONDS: Final = 1e6
+Targets = dict[str, tuple[float, bool]]
+"""Target of each figure that has one, and whether it is reached."""
 
 T = TypeVar("T")
 
@@ -81,3 +83,78 @@ def in_turn(ways: Sequence[T], number: int) -> list[T]:
     """Return the ways in the order of round `number`: each goes first once, so that no way gains by its place."""
     first = number % len(ways)
     return [*ways[first:], *ways[:first]]
+
+
+class Figures:
+    """The figures of a bench: a dataclass."""
+
+    __slots__ = ()
+
+    @property
+    def targets(self) -> Targets:
+        """By the name of the figure."""
+        raise NotImplementedError
+
+    @property
+    def reached(self) -> bool:
+        """Whether every target is reached."""
+        return all(reached for _, reached in self.targets.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by name."""
+        dataclass: Any = self
+        return asdict(dataclass)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFigures(Figures):
+    """The figures of a bench whose ways take turns.
+
+    paces: of each way. ratios: ours to theirs, in messages a second. aa_low, aa_high: the band of two equal ways.
+    wanted: of each ratio that has a target, at least. cpu_limit_us: of the first way, for a message; None: no limit.
+    """
+
+    size: int
+    latency_ms: float
+    rounds: int
+    paces: Mapping[str, Throughput]
+    ratios: Mapping[str, float]
+    wanted: Mapping[str, float]
+    cpu_limit_us: float | None = None
+    aa_low: float
+    aa_high: float
+
+    @property
+    def targets(self) -> Targets:
+        """Targets of ratios are at least, that of the CPU is at most."""
+        found = {name: (least, self.ratios[name] >= least) for name, least in self.wanted.items()}
+        if self.cpu_limit_us is not None:
+            first = next(iter(self.paces.values()))
+            found["cpu_us"] = self.cpu_limit_us, first.cpu_us <= self.cpu_limit_us
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by name."""
+        kept = {name: getattr(self, name) for name in ("size", "latency_ms", "rounds", "aa_low", "aa_high")}
+        return kept | {name: asdict(pace) for name, pace in self.paces.items()} | dict(self.ratios)
+
+
+def compare(
+    laps: Mapping[str, Sequence[Lap]], pairs: Mapping[str, tuple[str, str]], equals: tuple[str, str], **facts: Any
+) -> RoundFigures:
+    """Return the figures of all laps. Ways without laps are left out.
+
+    Args:
+        pairs: each ratio's ways, ours and theirs.
+        equals: two equal ways, which give the band; the second is in no other figure.
+        facts: the other fields of RoundFigures.
+    """
+    band = Band.of(*(laps[name] for name in equals))
+    run = {name: some for name, some in laps.items() if some and name != equals[1]}
+    return RoundFigures(
+        paces={name: Throughput.of(some) for name, some in run.items()},
+        ratios={name: ratio(run[a], run[b]) for name, (a, b) in pairs.items() if a in run and b in run},
+        aa_low=band.low,
+        aa_high=band.high,
+        **facts,
+    )

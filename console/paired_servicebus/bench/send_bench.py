@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from itertools import cycle, permutations
 from statistics import median
 from typing import Any, Final
@@ -19,7 +18,7 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.bench_plans import SendPlan
-from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
+from paired_servicebus.bench.rounds import Band, Lap, RoundFigures, compare, in_turn
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
@@ -27,7 +26,8 @@ ENTITY: Final = "bench-entity"
 PLAIN: Final = "bench-plain"
 CALLERS: Final = 16
 ALONE: Final = ("paired", "plain", "again")
-TOGETHER: Final = ("paired callers", "plain callers")
+TOGETHER: Final = ("paired_callers", "plain_callers")
+PAIRS: Final = {"ratio_vs_sdk": ("paired", "plain"), "ratio_callers": ("paired_callers", "plain_callers")}
 TURNS: Final = 3
 """Turns of each of these in a round."""
 CALLERS_TARGET: Final = 1.5
@@ -35,38 +35,7 @@ CALLERS_TARGET: Final = 1.5
 Send = Callable[[ServiceBusMessage], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendFigures:
-    """ratio_…: ours to theirs, in messages a second. aa_…: the band of two plain senders."""
-
-    size: int
-    latency_ms: float
-    rounds: int
-    callers: int
-    paired: Throughput
-    plain: Throughput
-    paired_callers: Throughput
-    plain_callers: Throughput
-    ratio_vs_sdk: float
-    ratio_callers: float
-    aa_low: float
-    aa_high: float
-
-    @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of each ratio, at least, and whether it is reached."""
-        return {
-            "ratio_vs_sdk": (self.aa_low, self.ratio_vs_sdk >= self.aa_low),
-            "ratio_callers": (CALLERS_TARGET, self.ratio_callers >= CALLERS_TARGET),
-        }
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target is reached."""
-        return all(reached for _, reached in self.targets.values())
-
-
-async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> SendFigures:
+async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> RoundFigures:
     """Return all figures. config: the namespaces; None: sandboxes. Raises BenchError."""
     laps: dict[str, list[Lap]] = {name: [] for name in (*ALONE, *TOGETHER)}
     async with AsyncExitStack() as stack:
@@ -84,19 +53,14 @@ async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> S
                 name = in_turn(TOGETHER, number)[turn % len(TOGETHER)]
                 laps[name].append(await run_lap(ways[name], plan.size, max(CALLERS, plan.messages)))
     band = Band.of(laps["plain"], laps["again"])
-    return SendFigures(
+    return compare(
+        laps,
+        PAIRS,
+        ("plain", "again"),
         size=plan.size,
         latency_ms=plan.latency_ms,
         rounds=plan.rounds,
-        callers=CALLERS,
-        paired=Throughput.of(laps["paired"]),
-        plain=Throughput.of(laps["plain"]),
-        paired_callers=Throughput.of(laps["paired callers"]),
-        plain_callers=Throughput.of(laps["plain callers"]),
-        ratio_vs_sdk=ratio(laps["paired"], laps["plain"]),
-        ratio_callers=ratio(laps["paired callers"], laps["plain callers"]),
-        aa_low=band.low,
-        aa_high=band.high,
+        wanted={"ratio_vs_sdk": band.low, "ratio_callers": CALLERS_TARGET},
     )
 
 
@@ -109,8 +73,8 @@ async def _ways(stack: AsyncExitStack, where: BenchNamespaces) -> dict[str, Sequ
         "paired": [ours.send_messages],
         "plain": [plain[0].send_messages],
         "again": [plain[1].send_messages],
-        "paired callers": [ours.send_messages] * CALLERS,
-        "plain callers": [sender.send_messages for sender in plain],
+        "paired_callers": [ours.send_messages] * CALLERS,
+        "plain_callers": [sender.send_messages for sender in plain],
     }
 
 

@@ -12,16 +12,14 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
 from paired_servicebus.bench.amqp_loads import (
     WINDOW,
-    MessageSource,
-    MixedMessages,
     SampleMessages,
     copy,
     flooding,
@@ -29,7 +27,7 @@ from paired_servicebus.bench.amqp_loads import (
 )
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError, SyphonPlan
-from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
+from paired_servicebus.bench.rounds import Lap, RoundFigures, compare, in_turn
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Event, Moved, Record
@@ -67,41 +65,16 @@ class Mover(Protocol):
         """Move `count` messages, or fewer if the time is over. Raises BenchError."""
 
 
-async def fill(namespaces: BenchNamespaces, queue: str, letters: MessageSource, count: int) -> None:
+async def fill(namespaces: BenchNamespaces, queue: str, letters: SampleMessages, count: int) -> None:
     """Send messages to a queue of the secondary namespace. Raises BenchError."""
     async with open_wire(namespaces.secondary) as wire, flooding(wire, queue, letters) as flood:
         await flood.run(count)
 
 
-class NaiveLoop:
-    """Receive one, send one, complete one. A lap ends after `patience` seconds."""
+class SdkLoop:
+    """A loop on the SDK's documented interface: receive, send, complete.
 
-    def __init__(self, source: str, receiver: ServiceBusReceiver, sender: ServiceBusSender, patience: float) -> None:
-        self.source = source
-        self.moved = 0
-        self._receiver = receiver
-        self._sender = sender
-        self._patience = patience
-
-    async def lap(self, count: int) -> Lap:
-        """Move `count` messages; see Mover."""
-        moved, began, cpu = 0, 0.0, 0.0
-        while moved < count and (moved < 2 or time.perf_counter() - began < self._patience):
-            received = await self._receiver.receive_messages(1, max_wait_time=_WAIT)
-            if not received:
-                break
-            await self._sender.send_messages(received[0])
-            await self._receiver.complete_message(received[0])
-            if not moved:
-                began, cpu = time.perf_counter(), time.process_time()
-            moved += 1
-        self.moved = moved
-        return _lap(moved - 1, began, cpu)
-
-
-class BatchedLoop:
-    """The best loop on the SDK's documented interface: batches, and all completions of one at the same time.
-
+    With a batch of one it is usual code. With more it is the best loop: all completions of a batch at the same time.
     A lap ends after `patience` seconds: on a busy machine the SDK's completions wait long for each other.
     """
 
@@ -122,13 +95,20 @@ class BatchedLoop:
             received = await self._receiver.receive_messages(min(self._batch, count - moved), max_wait_time=_WAIT)
             if not received:
                 break
-            await self._sender.send_messages(list(received))
-            await asyncio.gather(*(self._receiver.complete_message(message) for message in received))
+            await self._move(received)
             moved += len(received)
             if not first:
                 first, began, cpu = moved, time.perf_counter(), time.process_time()
         self.moved = moved
         return _lap(moved - first, began, cpu)
+
+    async def _move(self, received: list[ServiceBusReceivedMessage]) -> None:
+        if self._batch == 1:
+            await self._sender.send_messages(received[0])
+            await self._receiver.complete_message(received[0])
+            return
+        await self._sender.send_messages(list(received))
+        await asyncio.gather(*(self._receiver.complete_message(message) for message in received))
 
 
 class CopyMover:
@@ -231,6 +211,14 @@ async def ours(namespaces: BenchNamespaces, source: str, folder: Path) -> AsyncI
 
 Peer = Callable[[int], AbstractAsyncContextManager[Mover]]
 """Opens another mover of messages; its argument is the size of a body in bytes."""
+WAYS: Final = ("ours", "mixed", "naive", "best_sdk", "raw", "peer")
+PAIRS: Final = {
+    "ratio_vs_naive": ("ours", "naive"),
+    "ratio_vs_best_sdk": ("ours", "best_sdk"),
+    "ratio_vs_raw": ("ours", "raw"),
+    "ratio_vs_peer": ("ours", "peer"),
+    "ratio_mixed": ("mixed", "ours"),
+}
 SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
 MIXED: Final = "bench-mixed-source"
 TARGET: Final = "bench-target"
@@ -238,7 +226,7 @@ HELD: Final = 3 * 1024**3
 """Bytes moved to the destination in all; the sandbox holds them in memory."""
 PATIENCE: Final = 3.0
 """Seconds for a lap of a loop on the SDK."""
-MOST_RATE: Final = {"naive": 1500, "best": 4000}
+MOST_RATE: Final = {"naive": 1500, "best_sdk": 4000}
 """Messages a second of a loop at most; limits the messages of its lap."""
 SETTINGS: Final = ((400, 0.01), (0, 0.005))
 """Prefetch and socket_timeout of the best loop. The better pair depends on the latency, so both are tried."""
@@ -256,58 +244,23 @@ LATE: Final = 10.0
 LARGE: Final = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonFigures:
-    """ratio_…: ours to theirs, in messages a second; ratio_mixed: many destinations to one.
-
-    aa_…: the band of two equal copies.
-    """
-
-    size: int
-    latency_ms: float
-    rounds: int
-    ours: Throughput
-    naive: Throughput
-    best_sdk: Throughput
-    raw: Throughput
-    peer: Throughput | None
-    ratio_vs_naive: float
-    ratio_vs_best_sdk: float
-    ratio_vs_raw: float
-    ratio_vs_peer: float | None
-    aa_low: float
-    aa_high: float
-    destinations: int = 1
-    mixed: Throughput | None = None
-    ratio_mixed: float | None = None
-
-    @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of each ratio, at least, and whether it is reached.
-
-        Some targets do not apply to large messages.
-        """
-        is_late, is_large = self.latency_ms >= LATE, self.size >= LARGE
-        wanted = {
-            "ratio_vs_naive": None if is_large else NAIVE_TARGET_LATE if is_late else NAIVE_TARGET,
-            "ratio_vs_raw": RAW_TARGET_LARGE if is_large else RAW_TARGET_LATE if is_late else RAW_TARGET,
-            "ratio_vs_peer": None if self.peer is None else PEER_TARGET,
-            "ratio_mixed": None if self.mixed is None else MIXED_TARGET,
-        }
-        return {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target is reached."""
-        is_cheap = self.size >= LARGE or self.ours.cpu_us <= CPU_TARGET_US  # the CPU target is not for copying bytes
-        return is_cheap and all(reached for _, reached in self.targets.values())
+def wanted(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]]) -> dict[str, float]:
+    """Return the target of each ratio, at least. Some do not apply to large messages."""
+    is_late, is_large = plan.latency_ms >= LATE, plan.size >= LARGE
+    targets = {
+        "ratio_vs_naive": None if is_large else NAIVE_TARGET_LATE if is_late else NAIVE_TARGET,
+        "ratio_vs_raw": RAW_TARGET_LARGE if is_large else RAW_TARGET_LATE if is_late else RAW_TARGET,
+        "ratio_vs_peer": PEER_TARGET if laps["peer"] else None,
+        "ratio_mixed": MIXED_TARGET if laps["mixed"] else None,
+    }
+    return {name: target for name, target in targets.items() if target is not None}
 
 
 async def measure_syphon(
     plan: SyphonPlan, config: PairingConfig | None = None, *, peer: Peer | None = None
-) -> SyphonFigures:
+) -> RoundFigures:
     """Return all figures. config: the namespaces; None: sandboxes. peer: another mover. Raises BenchError."""
-    laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
+    laps: dict[str, list[Lap]] = {name: [] for name in (*WAYS, "again")}
     async with AsyncExitStack() as stack:
         where = await stack.enter_async_context(
             open_namespaces(
@@ -325,7 +278,16 @@ async def measure_syphon(
         for number in range(plan.rounds):
             for name in in_turn(names, number):
                 laps[name].append(await course.lap(name, ways[name]))
-    return _figures(plan, laps)
+    return compare(
+        laps,
+        PAIRS,
+        ("raw", "again"),
+        size=plan.size,
+        latency_ms=plan.latency_ms,
+        rounds=plan.rounds,
+        wanted=wanted(plan, laps),
+        cpu_limit_us=None if plan.size >= LARGE else CPU_TARGET_US,  # not for copying bytes
+    )
 
 
 def most_messages(size: int, rounds: int) -> int:
@@ -343,10 +305,8 @@ class _Course:
     def __init__(self, where: BenchNamespaces, plan: SyphonPlan) -> None:
         self._where = where
         self._plan = plan
-        self._letters = SampleMessages(plan.size, destination=TARGET)
-        self._mixed = MixedMessages(
-            [SampleMessages(plan.size, destination=path) for path in _mixed_targets(plan) or (TARGET,)]
-        )
+        self._letters = SampleMessages(plan.size, TARGET)
+        self._mixed = SampleMessages(plan.size, *_mixed_targets(plan))
         self._left_over: dict[str, int] = {}
 
     async def ways(self, stack: AsyncExitStack) -> dict[str, Mover]:
@@ -362,8 +322,8 @@ class _Course:
         return {
             "ours": await stack.enter_async_context(ours(where, SOURCES["ours"], folder)),
             **mixed,
-            "naive": NaiveLoop(SOURCES["naive"], receiver, sender, PATIENCE),
-            "best": await self._careful(stack),
+            "naive": SdkLoop(SOURCES["naive"], receiver, sender, 1, PATIENCE),
+            "best_sdk": await self._careful(stack),
             "raw": copies[0],
             "again": copies[1],
         }
@@ -374,7 +334,7 @@ class _Course:
         if name == "peer":
             return await way.lap(count)
         left_over = self._left_over.get(way.source, 0)
-        letters: MessageSource = self._mixed if name == "mixed" else self._letters
+        letters = self._mixed if name == "mixed" else self._letters
         await fill(self._where, way.source, letters, max(1, count - left_over))
         lap = await way.lap(count)
         self._left_over[way.source] = max(count, left_over + 1) - way.moved  # some are left for lack of time
@@ -384,43 +344,19 @@ class _Course:
         count = min(self._plan.messages, most_messages(self._letters.size, self._plan.rounds))
         return min(count, int(PATIENCE * MOST_RATE[name])) if name in MOST_RATE else count
 
-    async def _careful(self, stack: AsyncExitStack) -> BatchedLoop:
+    async def _careful(self, stack: AsyncExitStack) -> SdkLoop:
         """Return the faster of the best loops."""
         batch = max(1, BATCH * 1024 // max(1024, self._letters.size))
         sample = min(self._plan.messages, 3 * batch if self._letters.size > LARGE else SAMPLE)
-        tried: list[tuple[float, BatchedLoop]] = []
+        tried: list[tuple[float, SdkLoop]] = []
         for number, (prefetch, timeout) in enumerate(SETTINGS):
             source = SOURCES[f"best-{number}"]
             links = await stack.enter_async_context(
                 sdk_links(self._where, source, TARGET, prefetch_count=prefetch, socket_timeout=timeout)
             )
-            way = BatchedLoop(source, *links, batch, PATIENCE)
+            way = SdkLoop(source, *links, batch, PATIENCE)
             await fill(self._where, way.source, self._letters, sample)
             lap = await way.lap(sample)
             self._left_over[source] = sample - way.moved
             tried.append((lap.per_second, way))
         return max(tried, key=lambda one: one[0])[1]
-
-
-def _figures(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]]) -> SyphonFigures:
-    mine, mixed = laps["ours"], laps["mixed"]
-    band = Band.of(laps["raw"], laps["again"])
-    return SyphonFigures(
-        size=plan.size,
-        latency_ms=plan.latency_ms,
-        rounds=plan.rounds,
-        ours=Throughput.of(mine),
-        naive=Throughput.of(laps["naive"]),
-        best_sdk=Throughput.of(laps["best"]),
-        raw=Throughput.of(laps["raw"]),
-        peer=Throughput.of(laps["peer"]) if laps["peer"] else None,
-        ratio_vs_naive=ratio(mine, laps["naive"]),
-        ratio_vs_best_sdk=ratio(mine, laps["best"]),
-        ratio_vs_raw=ratio(mine, laps["raw"]),
-        ratio_vs_peer=ratio(mine, laps["peer"]) if laps["peer"] else None,
-        aa_low=band.low,
-        aa_high=band.high,
-        destinations=plan.destinations,
-        mixed=Throughput.of(mixed) if mixed else None,
-        ratio_mixed=ratio(mixed, mine) if mixed else None,
-    )

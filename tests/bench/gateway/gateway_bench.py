@@ -227,7 +227,7 @@ async def _attach_idle(wire: ReconnectingConnection) -> None:
 
 async def _drain(sandbox: SandboxProcess, plan: GatewayPlan) -> DrainTimes:
     """Measure sends while the syphon beside the gateway drains a filled backlog."""
-    parked = SampleMessages(plan.size, destination=DRAINED)
+    parked = SampleMessages(plan.size, DRAINED)
     async with open_wire(sandbox.client(SECONDARY)) as wire, flooding(wire, BACKLOG, parked) as flood:
         await flood.run(plan.backlog)
     async with (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from tests.bench.figures import Measured, Targets
+from paired_servicebus.bench.rounds import Figures, Targets
 
 ADDED_TARGET_MS: Final = 0.3
 ADDED_P99_TARGET_MS: Final = 1.5
@@ -116,7 +116,7 @@ class DrainTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayFigures(Measured):
+class GatewayFigures(Figures):
     """direct, through: a send at the namespace and by the gateway; added_…: their differences, in milliseconds.
 
     flood, taken: messages sent by another process, and those received and completed.

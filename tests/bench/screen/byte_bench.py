@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.rounds import Figures, Targets
 from paired_servicebus.ui.display.profile import ProfileName
 from tests.bench.developer_plans import BytesPlan
-from tests.bench.figures import Measured, Targets
 from tests.bench.screen.screen_terminal import START, EngineProcess, Terminal, open_dashboard, open_engine
 
 QUIET, HEALTHY, TENTH, ALL = "only the clock", "healthy, traffic", "a tenth failed over", "all failed over"
@@ -33,7 +33,7 @@ Terminals = Mapping[ProfileName, Terminal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByteFigures(Measured):
+class ByteFigures(Figures):
     """first_bytes: of the first paint, by profile. per_second: bytes a second, by situation and profile."""
 
     entities: int

@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.rounds import Figures, Targets
 from tests.bench.developer_plans import ScreenPlan
-from tests.bench.figures import Measured, Targets
 from tests.bench.process_usage import cpu_seconds
 from tests.bench.screen.screen_processes import LOOP_TARGET_MS, Lags
 from tests.bench.screen.screen_terminal import START, Terminal, open_dashboard, open_engine
@@ -72,7 +72,7 @@ FIRSTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenFigures(Measured):
+class ScreenFigures(Figures):
     """keys_…_ms: from the key to the bytes that show it. first_s: from the start of the program to the first screen
     with all entities counted, the best of the runs. …_cpu…: the CPU time that the dashboard used meanwhile, which says
     more on a machine that is busy with something else. firsts_ms: each page and dialog opened for the first time, the

@@ -22,12 +22,12 @@ import msgspec
 from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, delay_answers, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.rounds import Figures, Targets
 from paired_servicebus.bench.syphon_bench import fill
 from paired_servicebus.core.backlog.queue_settings import queue_path
 from paired_servicebus.interpreter import python_command
 from tests.bench.child_process import child_environment
 from tests.bench.developer_plans import DrainPlan
-from tests.bench.figures import Measured, Targets
 
 TASKS: Final = (1, 2, 4)
 QUEUES: Final = tuple(queue_path("bench-drain", index) for index in range(max(TASKS)))
@@ -74,7 +74,7 @@ class TaskScaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainFigures(Measured):
+class DrainFigures(Figures):
     """Everything that `python -m tests.bench drain` measures."""
 
     latency_ms: float
@@ -105,7 +105,7 @@ async def measure_drain(plan: DrainPlan) -> DrainFigures:
 async def _fill(where: BenchNamespaces, plan: DrainPlan) -> None:
     """As much into each queue as a task can move in all of its laps."""
     most = IN_HAND / (plan.latency_ms / 1000 or 0.001) * LAP * plan.rounds * len(TASKS)
-    letters = SampleMessages(plan.size, destination=TARGET)
+    letters = SampleMessages(plan.size, TARGET)
     for queue in QUEUES:
         await fill(where, queue, letters, int(most))
 

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Final
 
 from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.rounds import Figures, Targets
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.model.pairing_events import Delivered, MessageReceived, Record
 from paired_servicebus.engine.journal import records
@@ -32,7 +33,6 @@ from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelinePr
 from paired_servicebus.pipeline.table_store import manifest as versions
 from tests.bench.child_process import child_environment
 from tests.bench.developer_plans import PipelinePlan
-from tests.bench.figures import Measured, Targets
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
 from tests.bench.spark.synthetic_journal import events, write_journal
 
@@ -78,7 +78,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFigures(Measured):
+class PipelineFigures(Figures):
     """What was found, None: not asked for; `growth`: the large journal's time for an event by the small one's."""
 
     large: Once | None
