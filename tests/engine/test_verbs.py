@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
@@ -502,19 +503,20 @@ def test_the_command_exits_with_0_for_found_and_1_for_not(
 # -- A drain that runs beside an engine is in its snapshot, as long as it says something -----------------------------
 
 SAID = "a drain runs beside: 12 moved"
+EARLIER = msgspec.structs.replace(DrainProgress.now(SAID), at=100.0)
 
 
 def test_what_is_old_or_torn_is_nothing(tmp_path: Path) -> None:
     assert latest(tmp_path, now=100.0) is None
-    write_progress(tmp_path, DrainProgress(at=100.0, text=SAID))
-    assert latest(tmp_path, now=101.0) == DrainProgress(at=100.0, text=SAID)
+    write_progress(tmp_path, EARLIER)
+    assert latest(tmp_path, now=101.0) == EARLIER
     assert latest(tmp_path, now=101.0 + MAX_AGE_SECONDS) is None
     (tmp_path / "drain.json").write_bytes(b'{"at":')
     assert latest(tmp_path, now=101.0) is None
 
 
 def test_a_drain_that_is_over_says_nothing_and_may_end_twice(tmp_path: Path) -> None:
-    write_progress(tmp_path, DrainProgress(at=100.0, text=SAID))
+    write_progress(tmp_path, EARLIER)
     clear_progress(tmp_path)
     clear_progress(tmp_path)
     assert latest(tmp_path, now=100.0) is None
@@ -523,7 +525,7 @@ def test_a_drain_that_is_over_says_nothing_and_may_end_twice(tmp_path: Path) -> 
 async def test_the_engine_says_that_a_drain_runs_and_no_more_when_it_is_over(engine: Engine) -> None:
     async with engine() as hosted:
         client = await hosted.connect()
-        write_progress(hosted.spool, DrainProgress(at=time.time(), text=SAID))
+        write_progress(hosted.spool, DrainProgress.now(SAID))
         snapshot = await newest_snapshot(client, lambda each: SAID in each.syphon.text)
         assert snapshot.syphon.text == f"{hosted.pairing.syphon.text}; {SAID}"
         clear_progress(hosted.spool)
@@ -544,9 +546,9 @@ if end == "refused":
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(True))
 while not told and end == "when told":
-    write_progress(spool, DrainProgress(at=time.time(), text="12 moved"))
+    write_progress(spool, DrainProgress.now("12 moved"))
     time.sleep(0.05)
-write_progress(spool, DrainProgress(at=time.time(), text="12 moved"))
+write_progress(spool, DrainProgress.now("12 moved"))
 print(json.dumps({"complete": end == "at once", "moved": 12, "text": "it was told to end"}))
 sys.exit(end != "at once")
 """
@@ -623,10 +625,10 @@ def test_one_that_a_person_started_is_ended_too_unless_it_is_elsewhere(
 ) -> None:
     draining, killed = drains("at once"), []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    write_progress(tmp_path, DrainProgress(at=time.time(), text="12 moved", pid=4711))
+    write_progress(tmp_path, msgspec.structs.replace(DrainProgress.now("12 moved"), pid=4711))
     draining.end()
     assert killed == [(4711, signal.SIGTERM)]
-    write_progress(tmp_path, DrainProgress(at=time.time(), text="12 moved", pid=4711, host="far"))
+    write_progress(tmp_path, msgspec.structs.replace(DrainProgress.now("12 moved"), pid=4711, host="far"))
     with pytest.raises(DrainError, match="runs on far: end it there"):
         draining.end()
 

@@ -39,16 +39,7 @@ _NAME: Final = "drain.json"
 
 
 class DrainProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress as a sentence, at seconds since 1970, with the reporting process and its host."""
-
-    at: float
-    text: str
-    pid: int = msgspec.field(default_factory=os.getpid)
-    host: str = msgspec.field(default_factory=socket.gethostname)
-
-
-class _StoredProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The same as a file has it.
+    """Progress as a sentence, at seconds since 1970, with the reporting process and its host.
 
     Signals go to the process: a number that none can have would reach others, and one that is missing is not our own.
     """
@@ -58,8 +49,13 @@ class _StoredProgress(msgspec.Struct, frozen=True, kw_only=True):
     pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     host: str
 
+    @classmethod
+    def now(cls, text: str) -> DrainProgress:
+        """Return the progress of this process."""
+        return cls(at=time.time(), text=text, pid=os.getpid(), host=socket.gethostname())
 
-_PROGRESS_DECODER: Final = msgspec.json.Decoder(_StoredProgress)
+
+_PROGRESS_DECODER: Final = msgspec.json.Decoder(DrainProgress)
 
 
 def write_progress(spool: Path, news: DrainProgress) -> None:
@@ -82,7 +78,7 @@ def latest(spool: Path, *, now: float) -> DrainProgress | None:
         return None
     if abs(now - found.at) > MAX_AGE_SECONDS:
         return None
-    return DrainProgress(at=found.at, text=repeated(found.text), pid=found.pid, host=found.host)
+    return msgspec.structs.replace(found, text=repeated(found.text))
 
 
 def add_to(syphon: SyphonView, spool: Path, *, now: float) -> SyphonView:

@@ -40,6 +40,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
 from paired_servicebus.durable_file import replace_file
+from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, CommandDone, Execute, PostOrder
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
@@ -120,16 +121,6 @@ async def no_other_engines(_paired: PairedServiceBusClient) -> frozenset[int]:
     return frozenset()
 
 
-class DrainControl(Protocol):
-    """Starts and ends drains. Both methods raise DrainError."""
-
-    async def start(self, *, why: str) -> str:
-        """Start a drain; return a sentence when it runs."""
-
-    def end(self) -> str:
-        """Signal the drain to end; return a sentence."""
-
-
 @dataclass(slots=True)
 class CommandContext:
     """The context of commands: the pairing and the engine. `end` stops the engine with a reason."""
@@ -138,7 +129,7 @@ class CommandContext:
     end: Callable[[str], None]
     read_only: bool = False
     others: QueuesOfOtherEngines = no_other_engines
-    drains: DrainControl | None = None
+    drains: DrainProcess | None = None
 
 
 CommandHandler = Callable[[CommandContext, Command], Awaitable[str]]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -155,30 +156,20 @@ def without_new_claims(old: Snapshot, new: Snapshot) -> Snapshot:
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _defaults(value: Any) -> tuple[tuple[str, object], ...]:
-    """Return the names and defaults of the fields of a dataclass's instance."""
-    kind = type(value)
-    if kind not in _KNOWN:
-        _KNOWN[kind] = tuple((one.name, _default(one)) for one in fields(value))
-    return _KNOWN[kind]
-
-
-_KNOWN: Final[dict[type, tuple[tuple[str, object], ...]]] = {}
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, object], ...]:
+    """Return the names and defaults of the fields of a dataclass."""
+    return tuple((one.name, _default(one)) for one in fields(kind))
 
 
 def _default(field: Field[Any]) -> object:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def _types(value: object) -> dict[str, Any]:
-    """Return the types of the fields of a dataclass's instance."""
-    kind = type(value)
-    if kind not in _HINTS:
-        _HINTS[kind] = get_type_hints(kind)
-    return _HINTS[kind]
-
-
-_HINTS: Final[dict[type, dict[str, Any]]] = {}
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass."""
+    return get_type_hints(kind)
 
 
 def _is_one(value: object) -> bool:
@@ -186,22 +177,22 @@ def _is_one(value: object) -> bool:
     return is_dataclass(value) and not isinstance(value, type)
 
 
-def prune(value: object) -> object:
+def prune(value: Any) -> object:
     """Return the value with mappings for dataclasses, without the fields that have their defaults."""
     if _is_one(value):
-        found = ((name, getattr(value, name), default) for name, default in _defaults(value))
+        found = ((name, getattr(value, name), default) for name, default in _defaults(value.__class__))
         return {name: prune(one) for name, one, default in found if one is not default and one != default}
     if isinstance(value, tuple):
         return [prune(one) for one in value]
     return value
 
 
-def find_change(old: object, new: object) -> Change | None:
+def find_change(old: Any, new: Any) -> Change | None:
     """Return the change from one value to another of its type; None: they are equal."""
     if old is new:
         return None
     if _is_one(new) and type(old) is type(new):
-        names = (name for name, _ in _defaults(new))
+        names = (name for name, _ in _defaults(new.__class__))
         changed = {name: find_change(getattr(old, name), getattr(new, name)) for name in names}
         found = {name: change for name, change in changed.items() if change is not None}
         return {"f": found} if found else None
@@ -244,7 +235,7 @@ def _apply(old: Any, change: Change, kind: Any) -> object:
     if "=" in change:
         return msgspec.convert(change["="], kind)
     if "f" in change:
-        kinds = _types(old)
+        kinds = _types(old.__class__)
         return replace(old, **{name: _apply(getattr(old, name), one, kinds[name]) for name, one in change["f"].items()})
     item = get_args(kind)[0]
     found: list[Any] = []

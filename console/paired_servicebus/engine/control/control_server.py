@@ -40,14 +40,18 @@ from paired_servicebus.engine.control.console_view import (
 from paired_servicebus.engine.control.protocol import is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
-from servicebus_amqp.server.admission import SCARCE_SECONDS, Admission
+from servicebus_amqp.server.admission import SCARCE_SECONDS, Admission, log_once
 
 REMEMBERED_EVENTS: Final = 10_000
 """Events remembered for consoles that come back, and kept for one that reads slowly."""
 REPLAYED_EVENTS: Final = 2000
 """Events sent to a console that connects for the first time."""
 MAX_CONSOLES: Final = 32
-"""Consoles with a completed handshake; `ConnectionAcceptor` limits the other connections."""
+"""Consoles with a completed handshake."""
+MAX_PENDING_CONNECTIONS: Final = 64
+"""Connections without a hello. Beyond them the oldest is rejected, so a console that sends its hello is served."""
+BACKLOG: Final = 512
+"""Connections that the kernel keeps until they are accepted."""
 HELLO_TIMEOUT: Final = 5.0
 """For the hello, from its connection on, however slowly its bytes arrive."""
 NAME_TIMEOUT: Final = 2.0
@@ -66,113 +70,7 @@ WatchersChanged = Callable[[int], object]
 log = logging.getLogger(__name__)
 
 
-# -- connections -------------------------------------------------------------------------------------------------------
-#
-# A connection is a stranger until its conversation calls `AcceptedConnection.known`. Beyond MAX_PENDING_CONNECTIONS the
-# oldest stranger is rejected, so a client that sends its request immediately is always served.
-
-MAX_PENDING_CONNECTIONS: Final = 64
-BACKLOG: Final = 512
-"""Connections that the kernel keeps until they are accepted."""
-WARNING_INTERVAL: Final = 60.0
-"""Between two lines of the log about the same door."""
-
-
-class AcceptedConnection:
-    """One connection. `known` ends its time as a stranger."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, admission: Admission, refusal: bytes
-    ):
-        self.reader = reader
-        self.writer = writer
-        self._refusal = refusal
-        self._stay = admission.enter(self._reject)
-
-    def known(self) -> None:
-        """Mark the connection as no stranger: a whole request has arrived, or the connection has ended."""
-        self._stay.leave()
-
-    def _reject(self) -> None:
-        """End the connection without waiting for its peer."""
-        self.writer.write(self._refusal)
-        self.writer.transport.abort()
-
-
-ServeConnection = Callable[[AcceptedConnection], Awaitable[None]]
-"""Holds one conversation to its end. OSError and EOFError end it in silence, TimeoutError too."""
-
-
-class ConnectionAcceptor:
-    """Accepts connections for one server.
-
-    Args:
-        name: of the server, for the log.
-        converse: see ServeConnection.
-        limit: bytes of a request that are buffered.
-        refusal: sent to a stranger that is turned away.
-    """
-
-    def __init__(self, name: str, converse: ServeConnection, *, limit: int, refusal: bytes) -> None:
-        self._name = name
-        self._converse = converse
-        self._limit = limit
-        self._refusal = refusal
-        self._admission = Admission(self._warn, most=MAX_PENDING_CONNECTIONS, unproven="asked for nothing")
-        self._crew = TaskSupervisor()
-        self._accepting: asyncio.Task[None] | None = None
-        self._warned_at: float | None = None
-
-    def open(self, listening: socket.socket) -> None:
-        """Accept connections from now on; the acceptor closes the socket."""
-        listening.setblocking(False)
-        self._accepting = self._crew.start(self._accept(listening), name=f"accepting at {self._name}")
-
-    async def stop_accepting(self) -> None:
-        """Close the socket; conversations continue."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-
-    async def close(self) -> None:
-        """Close the socket and end every conversation."""
-        await self._crew.close()
-
-    async def _accept(self, listening: socket.socket) -> None:
-        with listening:
-            while True:
-                try:
-                    connection = await self._admission.accept(listening)
-                except OSError as error:
-                    self._warn(f"cannot accept a connection: {error.strerror or error}")
-                    await asyncio.sleep(SCARCE_SECONDS)
-                else:
-                    self._crew.start(self._serve_connection(connection), name=f"serving {self._name}")
-
-    async def _serve_connection(self, connection: socket.socket) -> None:
-        try:
-            reader, writer = await asyncio.open_connection(sock=connection, limit=self._limit)
-        except OSError as error:
-            connection.close()
-            log.debug("%s: a connection broke off: %s", self._name, error)
-            return
-        caller = AcceptedConnection(reader, writer, self._admission, self._refusal)
-        try:
-            await self._converse(caller)
-        except (OSError, EOFError) as error:
-            log.debug("%s: a connection ended: %s", self._name, error)
-        finally:
-            caller.known()
-            writer.transport.abort()
-
-    def _warn(self, text: str) -> None:
-        now = time.monotonic()
-        if self._warned_at is None or now - self._warned_at >= WARNING_INTERVAL:
-            self._warned_at = now
-            log.warning("%s %s", self._name, text)
-
-
-# -- consoles ----------------------------------------------------------------------------------------------------------
+_TOO_MANY: Final = protocol.encode(protocol.Goodbye("too many connections have sent no hello: send it at once"))
 
 
 class _LeftError(protocol.ControlProtocolError):
@@ -182,10 +80,11 @@ class _LeftError(protocol.ControlProtocolError):
 class _Console:
     """One connected console."""
 
-    def __init__(self, caller: AcceptedConnection) -> None:
-        self.caller = caller
-        self.reader = caller.reader
-        self.writer = caller.writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, admission: Admission) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.stay = admission.enter(self._reject)
+        """Ends with its hello."""
         self.mailbox: protocol.Mailbox[Snapshot, bytes] = protocol.Mailbox(capacity=REMEMBERED_EVENTS)
         self.viewer = False
         """Whether it was opened to look only."""
@@ -202,6 +101,11 @@ class _Console:
         self.budget = ChangeBudget()
         self.told = asyncio.Event()
         """Set when the mailbox was closed and all of it was written."""
+
+    def _reject(self) -> None:
+        """End the connection without waiting for its peer."""
+        self.writer.write(_TOO_MANY)
+        self.writer.transport.abort()
 
     async def hear(self) -> protocol.FromClient:
         """Return its next line.
@@ -292,12 +196,9 @@ class ControlServer:
         """The latest snapshot, and what consoles get of it."""
         self._found: tuple[Snapshot, Snapshot, Change] | None = None
         """The latest change that was found, with its snapshots."""
-        self._door = ConnectionAcceptor(
-            "the control socket",
-            self._serve,
-            limit=protocol.MAX_CLIENT_LINE_BYTES,
-            refusal=protocol.encode(protocol.Goodbye("too many connections have sent no hello: send it at once")),
-        )
+        self._warn = log_once("the control socket", log)
+        self._admission = Admission(self._warn, most=MAX_PENDING_CONNECTIONS, unproven="sent no hello")
+        self._accepting: asyncio.Task[None] | None = None
         self._crew = TaskSupervisor()
         self._owner = f"uid {os.geteuid()}"
         """The engine's user, and so every console's where no group is let in."""
@@ -307,18 +208,19 @@ class ControlServer:
     async def __aenter__(self) -> Self:
         """Open the socket. Raises OSError: the socket cannot be made."""
         self._owner = await _user_name(os.geteuid())
-        self._door.open(_listen(self._path, self._group))
+        self._accepting = self._crew.start(self._accept(_listen(self._path, self._group)), name="accepting consoles")
         return self
 
     async def __aexit__(self, *reason: object) -> None:
         self._path.unlink(missing_ok=True)
-        await self._door.stop_accepting()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
         strangers = self._connected - self._consoles
         await asyncio.gather(
             *(console.dismiss(self.farewell) for console in self._consoles),
             *(console.leave(self.farewell) for console in strangers),
         )
-        await self._door.close()
         await self._crew.close()
 
     def publish_event(self, seq: int, record: bytes) -> None:
@@ -350,8 +252,26 @@ class ControlServer:
         for console in shown:
             console.mailbox.put_event(line)
 
-    async def _serve(self, caller: AcceptedConnection) -> None:
-        console = _Console(caller)
+    async def _accept(self, listening: socket.socket) -> None:
+        listening.setblocking(False)
+        with listening:
+            while True:
+                try:
+                    connection = await self._admission.accept(listening)
+                except OSError as error:
+                    self._warn(f"cannot accept a connection: {error.strerror or error}")
+                    await asyncio.sleep(SCARCE_SECONDS)
+                else:
+                    self._crew.start(self._serve(connection), name="serving a console")
+
+    async def _serve(self, connection: socket.socket) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection, limit=protocol.MAX_CLIENT_LINE_BYTES)
+        except OSError as error:
+            connection.close()
+            log.debug("a connection broke off: %s", error)
+            return
+        console = _Console(reader, writer, self._admission)
         self._connected.add(console)
         try:
             await self._converse(console)
@@ -359,10 +279,14 @@ class ControlServer:
             if not isinstance(error, _LeftError):
                 log.info("a conversation with a console ended: %s", error)
             await console.leave(str(error))
+        except (OSError, EOFError) as error:
+            log.debug("a conversation with a console ended: %s", error)
         finally:
             self._connected.discard(console)
             self._consoles.discard(console)
             self._tell_watched(console)
+            console.stay.leave()
+            writer.transport.abort()
 
     async def _converse(self, console: _Console) -> None:
         await self._check_in(console)
@@ -393,7 +317,7 @@ class ControlServer:
             )
         if len(self._consoles) >= MAX_CONSOLES:
             raise protocol.ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")
-        console.caller.known()
+        console.stay.leave()
         console.viewer, console.watches, console.shows_fleet = hello.read_only, hello.watches, hello.fleet
         console.shows_graphs = hello.graphs
         console.writer.write(protocol.encode(self._welcome))

@@ -342,7 +342,7 @@ class _Drain:
         total = None if found.lying is None else max(found.lying, done)
         self._bar.show("ending in order" if self._stops else f"wave {told.wave}: {told.phase}", done, total)
         text = f"a drain runs beside: {progress.moved:,} moved, wave {told.wave}, {told.phase}"
-        drain_process.write_progress(self._plan.spool, drain_process.DrainProgress(at=time.time(), text=text))
+        drain_process.write_progress(self._plan.spool, drain_process.DrainProgress.now(text))
 
     def _stop(self, order: DrainOrder) -> None:
         self._stops += 1
