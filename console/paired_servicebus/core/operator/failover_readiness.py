@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from paired_servicebus.core.backlog.backlog_totals import FULL_SHARE
 from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
@@ -31,6 +31,7 @@ from paired_servicebus.core.operator.targets import PAUSED_HERE
 from paired_servicebus.core.text.number_format import join_names, plural
 from paired_servicebus.core.text.time_format import clock
 
+OK, WARN, NO, UNKNOWN = FindingVerdict
 GB: Final = 1024**3
 EXPIRY_WARNING_SECONDS: Final = 3600.0
 """Seconds; a signature that ends within them and cannot be renewed warns."""
@@ -128,18 +129,32 @@ class Evidence:
 
 def judge(evidence: Evidence) -> Readiness:
     """Return the findings, in the order of an operator's checks."""
-    return Readiness(at=evidence.at, findings=tuple(rule(evidence) for rule in RULES))
+    judged = ((what, rule(evidence)) for what, rule in RULES.items())
+    return Readiness(at=evidence.at, findings=tuple(_finding(what, answer) for what, answer in judged))
+
+
+class _Answer(NamedTuple):
+    """What a rule finds; its fields are those of `Finding`."""
+
+    verdict: FindingVerdict
+    evidence: str
+    read_at: float | None = None
+    todo: str = ""
+
+
+def _finding(what: str, answer: _Answer) -> Finding:
+    return Finding(what=what, **answer._asdict())
 
 
 def unreachable(readiness: Readiness) -> bool:
     """Return whether the secondary could not be contacted at all."""
-    return any(finding.what == SECONDARY for finding in readiness.of(FindingVerdict.NO))
+    return any(finding.what == SECONDARY for finding in readiness.of(NO))
 
 
 def with_sends(readiness: Readiness, it: PairingCondition) -> Readiness:
     """Return the findings with what the pairing's machine would do with a send now, in place of an earlier answer."""
     others = tuple(finding for finding in readiness.findings if finding.what != SENDS)
-    return replace(readiness, findings=(_sends(it), *others))
+    return replace(readiness, findings=(_finding(SENDS, _sends(it)), *others))
 
 
 def answered(snapshot: Snapshot) -> Snapshot:
@@ -149,26 +164,26 @@ def answered(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, readiness=with_sends(snapshot.readiness, condition_of(snapshot)))
 
 
-def _sends(it: PairingCondition) -> Finding:
+def _sends(it: PairingCondition) -> _Answer:
     """Return the finding about a send now, by the machine's state: who accepts it, or why it is refused."""
     answers: dict[_SendAnswer, list[str]] = {}
     for one in it.entities:
         answers.setdefault(_answer(it, one), []).append(one.path)
-    seen = "; ".join(f"{answer}: {join_names(answers[answer])}" for answer in _SendAnswer if answer in answers)
-    verdict, todo = FindingVerdict.OK, ""
+    each = (f"{answer}: {join_names(answers[answer])}" for answer in _SendAnswer if answer in answers)
+    seen, verdict, todo = "; ".join(each) or "no entity is known", OK, ""
     if it.queues and not it.open_queues:
         reasons = dict.fromkeys(queue.pulled_reason or "for an unknown reason" for queue in it.queues)
-        seen = f"{seen or 'no entity is known'}; all backlog queues refuse sends ({join_names(reasons)})"
-        verdict, todo = FindingVerdict.NO, f"check {it.secondary}, and the reason of each queue on page 3"
+        seen = f"{seen}; all backlog queues refuse sends ({join_names(reasons)})"
+        verdict, todo = NO, f"check {it.secondary}, and the reason of each queue on page 3"
     elif _SendAnswer.REFUSED in answers:
-        verdict, todo = FindingVerdict.NO, "see the reasons of the refused calls in paired status"
+        verdict, todo = NO, "see the reasons of the refused calls in paired status"
     elif _SendAnswer.PRIMARY_REFUSES in answers:
-        verdict, todo = FindingVerdict.WARN, "a suspect entity fails over by itself; release a pinned one (U)"
+        verdict, todo = WARN, "a suspect entity fails over by itself; release a pinned one (U)"
     elif _SendAnswer.HELD in answers:
-        verdict, todo = FindingVerdict.WARN, "check [primary] in pairing.toml, and the network"
+        verdict, todo = WARN, "check [primary] in pairing.toml, and the network"
     elif _SendAnswer.UNKNOWN in answers or not answers:
-        verdict = FindingVerdict.UNKNOWN
-    return Finding(what=SENDS, verdict=verdict, evidence=seen or "no entity is known", read_at=it.read_at, todo=todo)
+        verdict = UNKNOWN
+    return _Answer(verdict, seen, it.read_at, todo)
 
 
 class _SendAnswer(StrEnum):
@@ -195,112 +210,86 @@ def _answer(it: PairingCondition, entity: EntityView) -> _SendAnswer:
     return _SendAnswer.PRIMARY
 
 
-def _secondary(evidence: Evidence) -> Finding:
+def _secondary(evidence: Evidence) -> _Answer:
     tried = [queue for queue in evidence.queues if queue.tried_at is not None]
-    reached = [queue for queue in tried if not queue.unreachable]
-    if reached or not tried:
-        verdict = FindingVerdict.OK if reached else FindingVerdict.UNKNOWN
-        seen = f"it answered for {len(reached)} of {len(tried)} backlog queues" if reached else "not tried yet"
-        return Finding(what=SECONDARY, verdict=verdict, evidence=seen, read_at=_oldest(tried))
-    return Finding(
-        what=SECONDARY,
-        verdict=FindingVerdict.NO,
-        evidence=f"the secondary namespace does not answer: {tried[0].refusal}",
-        read_at=_oldest(tried),
-        todo="check the network, and [secondary] in pairing.toml",
-    )
+    reached = sum(not queue.unreachable for queue in tried)
+    if reached:
+        return _Answer(OK, f"it answered for {reached} of {len(tried)} backlog queues", _oldest(tried))
+    if not tried:
+        return _Answer(UNKNOWN, "not tried yet")
+    seen = f"the secondary namespace does not answer: {tried[0].refusal}"
+    return _Answer(NO, seen, _oldest(tried), "check the network, and [secondary] in pairing.toml")
 
 
-def _send(evidence: Evidence) -> Finding:
+def _send(evidence: Evidence) -> _Answer:
     tried = [queue for queue in evidence.queues if queue.tried_at is not None]
-    refused = [queue for queue in tried if queue.refusal]
     unsafe = [queue for queue in evidence.queues if queue.unsafe]
-    open_ = len([queue for queue in tried if not queue.refusal and not queue.unsafe])
+    open_ = sum(not queue.refusal and not queue.unsafe for queue in tried)
     seen = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
-    if refused:
-        reasons = dict.fromkeys(queue.refusal for queue in refused)
-        seen += "".join(
-            f"; {reason}: {join_names(queue.path for queue in refused if queue.refusal == reason)}"
-            for reason in reasons
-        )
+    for reason in dict.fromkeys(queue.refusal for queue in tried if queue.refusal):
+        seen += f"; {reason}: {join_names(queue.path for queue in tried if queue.refusal == reason)}"
     seen += "".join(f"; {queue.path} gets no messages: {queue.unsafe}" for queue in unsafe[:1])
     if len(unsafe) > 1:
         seen += f" (and {plural(len(unsafe) - 1, 'queue')} more)"
-    if tried and not open_ and unsafe:
-        verdict, todo = FindingVerdict.NO, "change the settings of the backlog queues"
-    elif tried and not open_:
-        verdict, todo = FindingVerdict.NO, "start an engine, which makes missing queues; the credential needs Send"
-    elif not tried:
-        verdict, todo = FindingVerdict.UNKNOWN, ""
+    verdict, todo = OK, ""
+    if not tried:
+        verdict = UNKNOWN
+    elif not open_ and unsafe:
+        verdict, todo = NO, "change the settings of the backlog queues"
+    elif not open_:
+        verdict, todo = NO, "start an engine, which makes missing queues; the credential needs Send"
     elif open_ < evidence.queues_wanted:
-        verdict, todo = FindingVerdict.WARN, "sends use the other queues; check the refusing ones"
+        verdict, todo = WARN, "sends use the other queues; check the refusing ones"
     elif open_ == 1:
-        verdict, todo = (
-            FindingVerdict.WARN,
-            "a single queue has no fallback: raise backlog_queue_count",
-        )
-    else:
-        verdict, todo = FindingVerdict.OK, ""
-    return Finding(what=SEND, verdict=verdict, evidence=seen, read_at=_oldest(tried), todo=todo)
+        verdict, todo = WARN, "a single queue has no fallback: raise backlog_queue_count"
+    return _Answer(verdict, seen, _oldest(tried), todo)
 
 
-def _room(evidence: Evidence) -> Finding:
+def _room(evidence: Evidence) -> _Answer:
     known = [queue for queue in evidence.queues if queue.size_bytes is not None and queue.limit_bytes]
     if not known:
-        if not evidence.asked and not evidence.trouble:
-            seen = "backlog queue sizes are unknown: they are read only while a console is attached"
-            return Finding(what=ROOM, verdict=FindingVerdict.UNKNOWN, evidence=seen)
-        why = f": {evidence.trouble}" if evidence.trouble else ""
-        return Finding(
-            what=ROOM,
-            verdict=FindingVerdict.UNKNOWN,
-            evidence=f"backlog queue sizes are unknown{why}",
-            todo="" if evidence.trouble else "reading them needs Manage on the secondary; sending does not",
-        )
+        return _unknown_room(evidence)
     limit = sum(queue.limit_bytes or 0 for queue in known)
     used = sum(queue.size_bytes or 0 for queue in known)
     full = [queue for queue in known if (queue.size_bytes or 0) >= (queue.limit_bytes or 0)]
-    verdict, todo = FindingVerdict.OK, ""
+    verdict, todo = OK, ""
     if len(full) == len(evidence.queues):
-        verdict, todo = FindingVerdict.NO, "run a syphon, or add queues: raise backlog_queue_count"
+        verdict, todo = NO, "run a syphon, or add queues: raise backlog_queue_count"
     elif full or used > FULL_SHARE * limit:
-        verdict, todo = FindingVerdict.WARN, "run a syphon; more queues add space (backlog_queue_count)"
+        verdict, todo = WARN, "run a syphon; more queues add space (backlog_queue_count)"
     free = f"{max(0, limit - used) / GB:.1f} of {limit / GB:.0f} GB free in {len(known)} backlog queues"
     parked = f", {sum(queue.messages or 0 for queue in known):,} messages parked"
     named = f"; full: {join_names(queue.path for queue in full)}" if full else ""
     stale = f" (not updated: {evidence.trouble})" if evidence.trouble else ""
-    return Finding(
-        what=ROOM,
-        verdict=verdict,
-        evidence=free + parked + named + stale,
-        read_at=min((queue.read_at for queue in known if queue.read_at is not None), default=None),
-        todo=todo,
-    )
+    read_at = min((queue.read_at for queue in known if queue.read_at is not None), default=None)
+    return _Answer(verdict, free + parked + named + stale, read_at, todo)
 
 
-def _tokens(evidence: Evidence) -> Finding:
-    judged = [(_token(token, evidence.at), token) for token in evidence.tokens]
-    worst = next((answer for answer in _WORST if any(one == answer for one, _ in judged)), FindingVerdict.UNKNOWN)
-    todo = (
-        "renew the signature, or use a key or an identity" if worst in (FindingVerdict.WARN, FindingVerdict.NO) else ""
-    )
-    return Finding(
-        what=TOKENS,
-        verdict=worst,
-        evidence="; ".join(_validity(token) for _, token in judged) or "not looked at",
-        read_at=evidence.at if judged else None,
-        todo=todo,
-    )
+def _unknown_room(evidence: Evidence) -> _Answer:
+    seen = "backlog queue sizes are unknown"
+    if evidence.trouble:
+        return _Answer(UNKNOWN, f"{seen}: {evidence.trouble}")
+    if not evidence.asked:
+        return _Answer(UNKNOWN, f"{seen}: they are read only while a console is attached")
+    return _Answer(UNKNOWN, seen, todo="reading them needs Manage on the secondary; sending does not")
+
+
+def _tokens(evidence: Evidence) -> _Answer:
+    judged = {_token(token, evidence.at) for token in evidence.tokens}
+    worst = next((answer for answer in _WORST if answer in judged), UNKNOWN)
+    seen = "; ".join(map(_validity, evidence.tokens)) or "not looked at"
+    todo = "renew the signature, or use a key or an identity" if worst in (WARN, NO) else ""
+    return _Answer(worst, seen, evidence.at if judged else None, todo)
 
 
 def _token(token: TokenEvidence, at: float) -> FindingVerdict:
     if token.trouble:
-        return FindingVerdict.NO
+        return NO
     if token.expires_at is None or token.renewable:
-        return FindingVerdict.OK
+        return OK
     if token.expires_at <= at:
-        return FindingVerdict.NO
-    return FindingVerdict.WARN if token.expires_at - at < EXPIRY_WARNING_SECONDS else FindingVerdict.OK
+        return NO
+    return WARN if token.expires_at - at < EXPIRY_WARNING_SECONDS else OK
 
 
 def _validity(token: TokenEvidence) -> str:
@@ -312,100 +301,77 @@ def _validity(token: TokenEvidence) -> str:
     return f"{token.namespace}: {kind} valid until {clock(token.expires_at)}"
 
 
-def _syphon(evidence: Evidence) -> Finding:
-    counted = [queue.messages for queue in evidence.queues if queue.messages is not None]
-    parked = sum(counted)
+def _syphon(evidence: Evidence) -> _Answer:
+    parked = sum(queue.messages for queue in evidence.queues if queue.messages is not None)
     parked_text = f"; {plural(parked, 'message')} parked" if parked else ""
+    verdict, seen, todo = _SYPHONS[evidence.syphon]
     if evidence.syphons_elsewhere:
-        verdict, seen, todo = FindingVerdict.OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
-    else:
-        verdict, seen, todo = _SYPHONS[evidence.syphon]
-    return Finding(what=SYPHON, verdict=verdict, evidence=seen + parked_text, read_at=evidence.at, todo=todo)
+        verdict, seen, todo = OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
+    return _Answer(verdict, seen + parked_text, evidence.at, todo)
 
 
-def _sizes(evidence: Evidence) -> Finding:
+def _sizes(evidence: Evidence) -> _Answer:
     if evidence.too_large is None:
-        return Finding(what=SIZES, verdict=FindingVerdict.UNKNOWN, evidence="only an engine that sends can count them")
+        return _Answer(UNKNOWN, "only an engine that sends can count them")
     large = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
     limit = f" (limit {evidence.limit_bytes:,} bytes)" if evidence.limit_bytes else ""
     if not large:
-        seen = f"every message this engine sent would have fitted into the backlog{limit}"
-        return Finding(what=SIZES, verdict=FindingVerdict.OK, evidence=seen, read_at=evidence.at)
-    return Finding(
-        what=SIZES,
-        verdict=FindingVerdict.WARN,
-        evidence=f"messages that would not survive failover{limit}: {join_names(large)}",
-        read_at=evidence.at,
-        todo="send smaller bodies, or pair with a namespace of a larger tier",
-    )
+        return _Answer(OK, f"every message this engine sent would have fitted into the backlog{limit}", evidence.at)
+    seen = f"messages that would not survive failover{limit}: {join_names(large)}"
+    return _Answer(WARN, seen, evidence.at, "send smaller bodies, or pair with a namespace of a larger tier")
 
 
-def _expiry(evidence: Evidence) -> Finding:
+def _expiry(evidence: Evidence) -> _Answer:
     if evidence.ping == "link":
-        return Finding(what=EXPIRY, verdict=FindingVerdict.OK, evidence='pings only attach (ping = "link")')
+        return _Answer(OK, 'pings only attach (ping = "link")')
     if evidence.expiry is None:
         seen = "unknown whether entities dead-letter on expiry: the primary's management did not report it"
-        return Finding(what=EXPIRY, verdict=FindingVerdict.UNKNOWN, evidence=seen)
+        return _Answer(UNKNOWN, seen)
     hit = [one.path for one in evidence.expiry if one.dead_letters]
     blind = [one.path for one in evidence.expiry if one.dead_letters is None]
-    verdict = FindingVerdict.WARN if hit else FindingVerdict.UNKNOWN if blind else FindingVerdict.OK
     seen = f"on expiry dead-lettered by: {join_names(hit)}" if hit else "no examined entity dead-letters on expiry"
     if blind:
         seen += f"; not known: {join_names(blind)}"
-    return Finding(
-        what=EXPIRY,
-        verdict=verdict,
-        evidence=seen,
-        read_at=evidence.expiry_at,
-        todo='each ping goes to that dead-letter queue: set ping = "link", or empty the queue' if hit else "",
-    )
+    todo = 'each ping goes to that dead-letter queue: set ping = "link", or empty the queue' if hit else ""
+    return _Answer(WARN if hit else UNKNOWN if blind else OK, seen, evidence.expiry_at, todo)
 
 
-def _drill(evidence: Evidence) -> Finding:
+def _drill(evidence: Evidence) -> _Answer:
     last = evidence.last_drill
     if not evidence.drills_read:
-        seen = "unknown: paired check and engines read it, a library's check does not"
-        return Finding(what=DRILL, verdict=FindingVerdict.UNKNOWN, evidence=seen)
+        return _Answer(UNKNOWN, "unknown: paired check and engines read it, a library's check does not")
     if last is None:
-        return Finding(
-            what=DRILL,
-            verdict=FindingVerdict.UNKNOWN,
-            evidence="never drilled, as far as this machine knows",
-            todo="rehearse an outage on entities made for it: paired drill",
-        )
-    is_good = last.outcome is DrillOutcome.HELD
+        todo = "rehearse an outage on entities made for it: paired drill"
+        return _Answer(UNKNOWN, "never drilled, as far as this machine knows", todo=todo)
+    read_at = last.ended or last.began
+    if last.outcome is DrillOutcome.HELD:
+        return _Answer(OK, last.sentence, read_at)
     todo = "repeat it: paired drill" if last.outcome is not None else "if it was killed: paired drill --clean"
-    return Finding(
-        what=DRILL,
-        verdict=FindingVerdict.OK if is_good else FindingVerdict.WARN,
-        evidence=last.sentence,
-        read_at=last.ended or last.began,
-        todo="" if is_good else todo,
-    )
+    return _Answer(WARN, last.sentence, read_at, todo)
 
 
-RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (
-    _secondary,
-    _send,
-    _room,
-    _tokens,
-    _syphon,
-    _sizes,
-    _expiry,
-    _drill,
-)
+RULES: Final[dict[str, Callable[[Evidence], _Answer]]] = {
+    SECONDARY: _secondary,
+    SEND: _send,
+    ROOM: _room,
+    TOKENS: _tokens,
+    SYPHON: _syphon,
+    SIZES: _sizes,
+    EXPIRY: _expiry,
+    DRILL: _drill,
+}
 
 
-_WORST: Final = (FindingVerdict.NO, FindingVerdict.WARN, FindingVerdict.UNKNOWN, FindingVerdict.OK)
+_WORST: Final = (NO, WARN, UNKNOWN, OK)
 _START: Final = "start an engine with a syphon (enable_syphon = true)"
 _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
-    None: (FindingVerdict.WARN, "syphon unknown: no known engine of this pairing runs one", _START),
-    SyphonStatus.OFF: (FindingVerdict.WARN, "syphon unknown: this engine runs none, and none is known here", _START),
-    SyphonStatus.PAUSED: (FindingVerdict.WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
-    SyphonStatus.STUCK: (FindingVerdict.WARN, "syphon stuck", "see its line on the dashboard"),
-    SyphonStatus.IDLE: (FindingVerdict.OK, "this engine's, with nothing to move", ""),
-    SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for unavailable destinations", ""),
-    SyphonStatus.RUNNING: (FindingVerdict.OK, "this engine's, moving messages", ""),
+    None: (WARN, "syphon unknown: no known engine of this pairing runs one", _START),
+    SyphonStatus.OFF: (WARN, "syphon unknown: this engine runs none, and none is known here", _START),
+    SyphonStatus.PAUSED: (WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
+    SyphonStatus.STUCK: (WARN, "syphon stuck", "see its line on the dashboard"),
+    SyphonStatus.IDLE: (OK, "this engine's, with nothing to move", ""),
+    SyphonStatus.WAITING: (OK, "this engine's, waiting for unavailable destinations", ""),
+    SyphonStatus.RUNNING: (OK, "this engine's, moving messages", ""),
 }
 
 
