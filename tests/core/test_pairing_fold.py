@@ -17,7 +17,7 @@ from tests.fleet_views import AT, calm, engine, outage, own
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetStatus, FleetView
-from paired_servicebus.core.model.pairing_fold import EntitySum, fold, old_since
+from paired_servicebus.core.model.pairing_fold import fold, old_since, part_of, silent_part, sum_parts
 from paired_servicebus.core.model.snapshot import DestinationView, EntityView
 
 FAILING = replace(calm().entities[0], refused_per_second=1.5, failing=("web-2",), failing_count=1)
@@ -40,22 +40,14 @@ views = st.builds(
 
 
 def summed(found: Sequence[tuple[str, EntityView | None]]) -> FleetEntity:
-    sums = EntitySum("payments")
-    for name, view in found:
-        if view is None:
-            sums.add_silent()
-        else:
-            sums.add(name, view)
-    return sums.total()
+    parts = [silent_part("payments") if view is None else part_of(name, view) for name, view in found]
+    return sum_parts("payments", parts)
 
 
 @given(st.lists(st.none() | views, max_size=6), st.integers(0, 6))
 def test_a_sum_of_sums_is_the_sum(found: list[EntityView | None], place: int) -> None:
     named = [(f"web-{number}", view) for number, view in enumerate(found)]
-    halves = EntitySum("payments")
-    halves.add_total(summed(named[place:]))
-    halves.add_total(summed(named[:place]))
-    whole, other = summed(named), halves.total()
+    whole, other = summed(named), sum_parts("payments", [summed(named[place:]), summed(named[:place])])
     for one in fields(FleetEntity):
         before, after = getattr(whole, one.name), getattr(other, one.name)
         if one.name == "causes":

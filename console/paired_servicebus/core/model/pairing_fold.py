@@ -9,9 +9,9 @@ What other engines reported is as old as the latest reading of the board: `old_s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from paired_servicebus.core.model.entity_state import WELL, State
@@ -41,134 +41,111 @@ UNKNOWN: Final = "unknown"
 UNEXPLAINED: Final = "failure"
 
 
-class EntitySum:
-    """Adds up what engines know of one entity."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.states: Counter[State] = Counter()
-        self._silent = self._unreported = self._refused = self._throttled = 0
-        self._unwell: list[tuple[float, str, State]] = []
-        self._failing: set[str] = set()
-        self._failing_count = 0
-        self._waiting: set[str] = set()
-        self._causes: Counter[str] = Counter()
-        self._routes: Counter[str] = Counter()
-        self._rates: tuple[float, float] | None = None
-        self._began: float | None = None
-        self._refused_at: float | None = None
-        self._refused_since: float | None = None
-        self._throttled_since: float | None = None
-        self._next_ping_at: float | None = None
-        self._fails_over_at: float | None = None
-        self._ping: tuple[float, bool | None] | None = None
-        self._held_back: int | None = None
-        self._slow = 0
-
-    def add_silent(self) -> None:
-        """Add an engine that does not report."""
-        self._silent += 1
-        self._unreported += 1
-
-    def add(self, engine: str, entity: EntityView, *, has_counts: bool = True) -> None:
-        """Add an engine that reports. has_counts: whether its sends are known, not its state alone."""
-        self.states[entity.state] += 1
-        if entity.state is not State.HEALTHY:
-            self._unwell.append((entity.since, engine, entity.state))
-        if entity.first_failure_at is not None:
-            self._causes[entity.first_failure_kind or UNEXPLAINED] += 1
-            self._began = _earlier(self._began, entity.first_failure_at)
-        if not has_counts:
-            self._unreported += 1
-            return
-        self._routes[_route_of(entity)] += 1
-        self._add_rates(entity.sends_per_second, entity.refused_per_second)
-        self._refused += entity.refused_in_outage
-        self._refused_at = _later(self._refused_at, entity.refused_at)
-        self._refused_since = _earlier(self._refused_since, entity.refused_since)
-        self._throttled += entity.throttled
-        self._throttled_since = _earlier(self._throttled_since, entity.throttled_since)
-        if entity.refused_per_second > 0 and (entity.state in LOST_IN or entity.sends_per_second == 0):
-            self._failing.add(engine)
-            self._failing_count += 1
-        self._waiting |= {engine} if entity.throttled else set()
-        self._slow += entity.is_slow
-        self._add_times(entity.next_ping_at, entity.fails_over_at, entity.last_ping_at, entity.last_ping_good)
-
-    def add_held_back(self, messages: int) -> None:
-        """Add what a syphon holds back for the entity."""
-        self._held_back = (self._held_back or 0) + messages
-
-    def add_total(self, other: FleetEntity) -> None:
-        """Add a sum of other engines."""
-        if other.held_back is not None:
-            self.add_held_back(other.held_back)
-        self.states.update(dict(other.states))
-        self._silent += other.silent
-        self._unreported += other.unreported
-        self._unwell += [(since, name, state) for name, state, since in other.engines]
-        self._causes.update(dict(other.causes))
-        self._routes.update(dict(other.routes))
-        self._began = _earlier(self._began, other.first_failure_at)
-        if other.sends_per_second is not None:
-            self._add_rates(other.sends_per_second, other.refused_per_second or 0.0)
-        self._refused += other.refused_in_outage
-        self._refused_at = _later(self._refused_at, other.refused_at)
-        self._refused_since = _earlier(self._refused_since, other.refused_since)
-        self._throttled += other.throttled
-        self._throttled_since = _earlier(self._throttled_since, other.throttled_since)
-        self._failing |= set(other.failing)
-        self._failing_count += other.failing_count
-        self._waiting |= set(other.waiting)
-        self._slow += other.slow
-        self._add_times(other.next_ping_at, other.fails_over_at, other.last_ping_at, other.last_ping_good)
-
-    def _add_rates(self, sends: float, refused: float) -> None:
-        before = self._rates or (0.0, 0.0)
-        self._rates = (before[0] + sends, before[1] + refused)
-
-    def _add_times(self, ping: float | None, fails_over: float | None, last: float | None, good: bool | None) -> None:
-        self._next_ping_at = _earlier(self._next_ping_at, ping)
-        self._fails_over_at = _earlier(self._fails_over_at, fails_over)
-        if last is not None and (self._ping is None or last > self._ping[0]):
-            self._ping = (last, good)
-
-    def total(self) -> FleetEntity:
-        """Return the sum."""
-        return FleetEntity(
-            path=self.path,
-            states=tuple((state, self.states[state]) for state in STATES_FIRST if self.states[state]),
-            silent=self._silent,
-            unreported=self._unreported,
-            engines=tuple((name, state, since) for since, name, state in sorted(self._unwell)[:MAX_NAMED]),
-            first_failure_at=self._began,
-            causes=tuple(self._causes.most_common(MAX_CAUSES)),
-            sends_per_second=None if self._rates is None else self._rates[0],
-            refused_per_second=None if self._rates is None else self._rates[1],
-            refused_in_outage=self._refused,
-            refused_at=self._refused_at,
-            refused_since=self._refused_since,
-            failing=tuple(sorted(self._failing)[:MAX_NAMED]),
-            failing_count=self._failing_count,
-            throttled=self._throttled,
-            throttled_since=self._throttled_since,
-            waiting=tuple(sorted(self._waiting)[:MAX_NAMED]),
-            routes=tuple(sorted(self._routes.items(), key=lambda one: (-one[1], one[0]))),
-            next_ping_at=self._next_ping_at,
-            fails_over_at=self._fails_over_at,
-            last_ping_at=None if self._ping is None else self._ping[0],
-            last_ping_good=None if self._ping is None else self._ping[1],
-            held_back=self._held_back,
-            slow=self._slow,
-        )
+# -- the sum over engines --------------------------------------------------------------------------------------------
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    return min((at for at in (one, other) if at is not None), default=None)
+def part_of(engine: str, entity: EntityView, *, has_counts: bool = True) -> FleetEntity:
+    """Return a reporting engine's part of the sum. has_counts: whether its sends are known, not its state alone."""
+    began, counts = entity.first_failure_at, dict[str, Any]()
+    if has_counts:
+        fails = entity.refused_per_second > 0 and (entity.state in LOST_IN or entity.sends_per_second == 0)
+        counts = {name: getattr(entity, name) for name in SAME} | {
+            "failing": (engine,) if fails else (),
+            "failing_count": int(fails),
+            "waiting": (engine,) if entity.throttled else (),
+            "routes": ((_route_of(entity), 1),),
+            "slow": int(entity.is_slow),
+        }
+    return FleetEntity(
+        path=entity.path,
+        states=((entity.state, 1),),
+        engines=((engine, entity.state, entity.since),) if entity.state is not State.HEALTHY else (),
+        first_failure_at=began,
+        causes=((entity.first_failure_kind or UNEXPLAINED, 1),) if began is not None else (),
+        unreported=int(not has_counts),
+        **counts,
+    )
 
 
-def _later(one: float | None, other: float | None) -> float | None:
-    return max((at for at in (one, other) if at is not None), default=None)
+def silent_part(path: str) -> FleetEntity:
+    """Return the part of an engine that does not report."""
+    return FleetEntity(path=path, states=(), silent=1, unreported=1)
+
+
+def sum_parts(path: str, parts: Sequence[FleetEntity]) -> FleetEntity:
+    """Return the sum of parts, or of sums; of the pings the newest one counts."""
+    if len(parts) == 1:
+        return parts[0]
+    pings = [(one.last_ping_at, one.last_ping_good) for one in parts if one.last_ping_at is not None]
+    at, is_good = max(pings, key=lambda one: one[0], default=(None, None))
+    added = {name: add([getattr(one, name) for one in parts]) for name, add in _ADDED.items()}
+    return FleetEntity(path=path, last_ping_at=at, last_ping_good=is_good, **added)
+
+
+def _known_sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _earliest(times: Iterable[float | None]) -> float | None:
+    return min((at for at in times if at is not None), default=None)
+
+
+def _latest(times: Iterable[float | None]) -> float | None:
+    return max((at for at in times if at is not None), default=None)
+
+
+def _names(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted(set(chain.from_iterable(parts)))[:MAX_NAMED])
+
+
+def _counts(parts: Iterable[tuple[tuple[Any, int], ...]]) -> Counter[Any]:
+    total: Counter[Any] = Counter()
+    for name, number in chain.from_iterable(parts):
+        total[name] += number
+    return total
+
+
+def sum_states(parts: Iterable[tuple[tuple[State, int], ...]]) -> tuple[tuple[State, int], ...]:
+    """Return the engines by state, the worst first."""
+    total = _counts(parts)
+    return tuple((state, total[state]) for state in STATES_FIRST if total[state])
+
+
+def _unwell(parts: Iterable[tuple[tuple[str, State, float], ...]]) -> tuple[tuple[str, State, float], ...]:
+    found = sorted(chain.from_iterable(parts), key=lambda one: (one[2], one[0], one[1]))
+    return tuple(found[:MAX_NAMED])
+
+
+_ADDED: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    "states": sum_states,
+    "silent": sum,
+    "unreported": sum,
+    "engines": _unwell,
+    "first_failure_at": _earliest,
+    "causes": lambda parts: tuple(_counts(parts).most_common(MAX_CAUSES)),
+    "sends_per_second": _known_sum,
+    "refused_per_second": _known_sum,
+    "refused_in_outage": sum,
+    "refused_at": _latest,
+    "refused_since": _earliest,
+    "failing": _names,
+    "failing_count": sum,
+    "throttled": sum,
+    "throttled_since": _earliest,
+    "waiting": _names,
+    "routes": lambda parts: tuple(sorted(_counts(parts).items(), key=lambda one: (-one[1], one[0]))),
+    "next_ping_at": _earliest,
+    "fails_over_at": _earliest,
+    "held_back": _known_sum,
+    "slow": sum,
+}
+"""How each field of a sum is made of those of its parts."""
+SAME: Final = (
+    "sends_per_second", "refused_per_second", "refused_in_outage", "refused_at", "refused_since", "throttled",
+    "throttled_since", "next_ping_at", "fails_over_at", "last_ping_at", "last_ping_good",
+)  # fmt: skip
+"""The fields that an engine's view of an entity and a sum both have."""
 
 
 def _route_of(entity: EntityView) -> str:
@@ -213,11 +190,6 @@ class PairingEntity(EntityView):
     def in_state(self) -> int:
         """Return the engines that report its worst state."""
         return dict(self.total.states).get(self.state, 0)
-
-    @property
-    def engines_in_state(self) -> tuple[str, ...]:
-        """Return engines that report its worst state, at most MAX_NAMED."""
-        return tuple(name for name, state, _ in self.total.engines if state is self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,17 +297,13 @@ LATE: Final = 5.0
 
 
 def _entity(me: str, here: EntityView | None, theirs: FleetEntity | None, aside: Mapping[str, int]) -> PairingEntity:
-    sums = EntitySum(here.path if here is not None else theirs.path if theirs is not None else "")
-    if theirs is not None:
-        sums.add_total(theirs)
-    if here is not None:
-        sums.add(me, here)
-    if (number := aside.get(sums.path.casefold())) is not None:
-        sums.add_held_back(number)
-    total = sums.total()
-    if theirs is None and here is not None:
-        return PairingEntity(**_values(here), here=here, total=total)
-    return PairingEntity(**(_values(here) if here is not None else {}) | _over(here, total), here=here, total=total)
+    path = here.path if here is not None else theirs.path if theirs is not None else ""
+    parts = [*([theirs] if theirs is not None else []), *([part_of(me, here)] if here is not None else [])]
+    total = sum_parts(path, parts)
+    if (held := aside.get(path.casefold())) is not None:
+        total = replace(total, held_back=(total.held_back or 0) + held)
+    own = _values(here) if here is not None else {"accepted": 0, "diverted": 0, "failed": 0}
+    return PairingEntity(**own | (_over(here, total) if theirs is not None else {}), here=here, total=total)
 
 
 def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
@@ -343,8 +311,7 @@ def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
     state = next((state for state, _ in total.states), State.UNKNOWN)
     is_here = here is not None and here.state is state
     began = min((since for _, one, since in total.engines if one is state), default=None)
-    own = {} if here is not None else {"accepted": 0, "diverted": 0, "failed": 0}
-    return own | {
+    return {name: getattr(total, name) for name in SAME} | {
         "path": total.path,
         "state": state,
         "since": began if began is not None else here.since if here is not None else 0.0,
@@ -352,18 +319,9 @@ def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
         "route": _route(total),
         "sends_per_second": total.sends_per_second or 0.0,
         "refused_per_second": total.refused_per_second or 0.0,
-        "refused_in_outage": total.refused_in_outage,
-        "refused_at": total.refused_at,
-        "refused_since": total.refused_since,
         "first_failure_at": total.first_failure_at if state not in WELL else None,
         "first_failure_kind": total.causes[0][0] if total.causes and state not in WELL else "",
         "is_slow": total.slow > 0,
-        "throttled": total.throttled,
-        "throttled_since": total.throttled_since,
-        "next_ping_at": total.next_ping_at,
-        "fails_over_at": total.fails_over_at,
-        "last_ping_at": total.last_ping_at,
-        "last_ping_good": total.last_ping_good,
     }
 
 

@@ -7,7 +7,7 @@ that this engine cannot read makes no engine silent. An engine is gone after PRE
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -48,7 +48,7 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
-from paired_servicebus.core.model.pairing_fold import EntitySum
+from paired_servicebus.core.model.pairing_fold import part_of, silent_part, sum_parts, sum_states
 from paired_servicebus.core.model.snapshot import (
     BUSY_STATUSES,
     MOVING_STATUSES,
@@ -65,6 +65,8 @@ MAX_SHOWN: Final = 200
 """Entities of a view, the worst first."""
 MAX_MERGED: Final = 10_000
 """Distinct paths merged; unsigned reports may name any number."""
+MAX_PARTS: Final = 100
+"""Parts of one entity's sum that are held; more are added up."""
 
 
 def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
@@ -72,29 +74,30 @@ def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
 
     An engine without a report names only its entities that are not healthy; its other entities are not counted.
     """
-    merged: dict[str, EntitySum] = {}
+    merged: dict[str, list[FleetEntity]] = {}
     for one in engines:
         for entity in one.entities or _of_presence(one.engine):
             key = entity.path.casefold()
-            if key not in merged:
-                if len(merged) >= MAX_MERGED:
-                    continue
-                merged[key] = EntitySum(entity.path)
+            if key not in merged and len(merged) >= MAX_MERGED:
+                continue
+            parts = merged.setdefault(key, [])
             if one.engine.status is FleetStatus.REPORTING:
-                merged[key].add(one.engine.engine, entity, has_counts=one.engine.figures is not None)
+                parts.append(part_of(one.engine.engine, entity, has_counts=one.engine.figures is not None))
             else:
-                merged[key].add_silent()
+                parts.append(silent_part(entity.path))
+            if len(parts) > MAX_PARTS:
+                parts[:] = [sum_parts(parts[0].path, parts)]
         for held in one.destinations:
-            if (known := merged.get(held.path.casefold())) is not None:
-                known.add_held_back(held.set_aside)
-    return tuple(one.total() for one in sorted(merged.values(), key=_rank)[:MAX_SHOWN])
+            if known := merged.get(held.path.casefold()):
+                known[0] = replace(known[0], held_back=(known[0].held_back or 0) + held.set_aside)
+    return tuple(sum_parts(parts[0].path, parts) for parts in sorted(merged.values(), key=_rank)[:MAX_SHOWN])
 
 
-def _rank(one: EntitySum) -> tuple[int, int, str]:
+def _rank(parts: Sequence[FleetEntity]) -> tuple[int, int, str]:
     """Return its place: the worst state, then the number of engines in it, then the path."""
-    worst = next((place for place, state in enumerate(WORST_FIRST) if one.states[state]), len(WORST_FIRST))
-    count = one.states[WORST_FIRST[worst]] if worst < len(WORST_FIRST) else 0
-    return worst, -count, one.path.casefold()
+    counts = dict(sum_states(part.states for part in parts))
+    place, worst = next(((at, one) for at, one in enumerate(WORST_FIRST) if one in counts), (len(WORST_FIRST), None))
+    return place, -counts[worst] if worst is not None else 0, parts[0].path.casefold()
 
 
 def _of_presence(engine: FleetEngine) -> tuple[EntityView, ...]:
