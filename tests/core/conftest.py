@@ -9,8 +9,7 @@ from typing import TypeVar
 import pytest
 
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.failover.effects import Announce, Effect, ProbeQueue, SendPing
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.pairing_machine import Announce, Effect, PairingMachine, ProbeQueue, SendPing
 from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.pairing_events import (
     EntityReleased,

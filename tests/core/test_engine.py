@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.failover.effects import SendPing
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
-from paired_servicebus.core.failover.pairing_machine import DEADLINES_PER_TICK
+from paired_servicebus.core.failover.pairing_machine import DEADLINES_PER_TICK, SendPing
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import EngineStopped, QueuePulled, QueueRestored
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, FailureKind, Verdict

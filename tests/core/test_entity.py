@@ -12,9 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.approval import Approve
 
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.pairing_machine import Announce, PairingMachine, ProbeQueue, SendPing
 from paired_servicebus.core.model.entity_state import DIVERTING, TABLE, Entity, State, Trigger, enter, next_state
 from paired_servicebus.core.model.pairing_events import (
     KINDS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.failover.effects import Announce
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.failover.pairing_machine import Announce
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, PingFailed, PingSent, StateChanged
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict

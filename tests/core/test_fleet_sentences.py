@@ -26,7 +26,7 @@ from paired_servicebus.core.model.gateway_view import (
     without_clients,
 )
 from paired_servicebus.core.model.pairing_fold import fold
-from paired_servicebus.core.model.snapshot import BilledView, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import Meter, Snapshot, SyphonStatus, SyphonView
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.operator.alarms import Alarm, alarms, fleet_alarms
@@ -274,7 +274,7 @@ def snapshot(**changes: Any) -> Snapshot:
     base = Snapshot(
         engine="e", boot="b", pid=1, seq=1, at=1.0, pairing="p", environment="", primary="a", secondary="b",
         read_only=False, entities=(), queues=(), syphon=SyphonView(status=SyphonStatus.OFF, text=""),
-        billed=BilledView(), times="",
+        billed=Meter(), times="",
     )  # fmt: skip
     return replace(base, **changes)
 

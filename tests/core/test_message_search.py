@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.message_search import MAX_SEARCH_CHARS, parse_search
+from paired_servicebus.core.model.message_view import MAX_SEARCH_CHARS, parse_search
 
 BODY = b'{"order": {"id": 4711, "who": "Ada", "vip": true}, "lines": [{"sku": "A-1"}, {"sku": "b 2"}], "n": null}'
 TEXTS = ("m-29", "orders", "tenant: Contoso")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.approval import Approve
 
-from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS, Meter, idle_receives
+from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS, idle_receives
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier, remarks
-from paired_servicebus.core.model.snapshot import BilledView
+from paired_servicebus.core.model.snapshot import Meter
 
 
 def namespace(name: str = "one", **more: object) -> NamespaceInfo:
@@ -115,14 +115,5 @@ def test_every_engine_that_syphons_costs_the_same_again() -> None:
 
 @given(counts=st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(0, 10**9))))
 def test_the_total_is_the_sum_of_all_causes(counts: dict[str, int]) -> None:
-    assert Meter(**counts).total == BilledView(**counts).total == sum(counts.values())
-
-
-def test_a_new_meter_stands_at_zero() -> None:
     assert Meter().total == 0
-
-
-def test_the_snapshot_shows_every_cause_the_meter_counts() -> None:
-    counted_by_the_engine = ["fleet"]
-    shown = [field.name for field in fields(BilledView)]
-    assert shown == [field.name for field in fields(Meter)] + counted_by_the_engine
+    assert Meter(**counts).total == sum(counts.values())

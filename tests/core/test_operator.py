@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.approval import Approve
 
-from paired_servicebus.core.failover.effects import Announce, SendPing
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.failover.pairing_machine import Announce, SendPing
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed

@@ -31,8 +31,8 @@ from paired_servicebus.core.backlog.depth_readings import (
 )
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import (
-    BilledView,
     EntityView,
+    Meter,
     ParkedView,
     Snapshot,
     SyphonStatus,
@@ -334,7 +334,7 @@ def snapshot(at: float, *entities: EntityView, parked: ParkedView | None = None,
         entities=entities,
         queues=(),
         syphon=SyphonView(status=SyphonStatus.IDLE, text="", moved=moved),
-        billed=BilledView(),
+        billed=Meter(),
         times="",
         parked=parked,
     )

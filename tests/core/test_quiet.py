@@ -9,8 +9,8 @@ from tests.approval import Approve
 
 from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.failover.effects import ProbeEntity
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER, InactivityTimer
+from paired_servicebus.core.failover.pairing_machine import ProbeEntity
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import EntityProbed, SendsCounted, StateChanged, SyphonPaused
 from paired_servicebus.core.model.verdict import FailureKind

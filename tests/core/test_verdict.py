@@ -435,7 +435,7 @@ def test_an_episode_ends_after_a_quiet_time_and_is_given_once() -> None:
     assert one.over(NOON + 4 + EPISODE_GAP_SECONDS - 0.1) is None
     episode = one.over(NOON + 4 + EPISODE_GAP_SECONDS)
     assert episode is not None
-    assert (episode.messages, episode.began, episode.latest) == (5, NOON, NOON + 4)
+    assert (episode.number, episode.began, episode.latest) == (5, NOON, NOON + 4)
     assert one.over(NOON + 100) is None
     assert one.add(1, "timeout", at=NOON + 100, accepted=0)
     assert (one.total, dict(one.reasons)) == (6, {"timeout": 3, "connection lost": 3})

@@ -20,8 +20,8 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_condition import PairingCondition
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import (
-    BilledView,
     EntityView,
+    Meter,
     ParkedView,
     QueueView,
     Snapshot,
@@ -162,8 +162,8 @@ class FakePairing:
     def syphon_view(self) -> SyphonView:
         return self.syphon
 
-    def billed(self) -> BilledView:
-        return BilledView(sends=3)
+    def billed(self) -> Meter:
+        return Meter(sends=3)
 
     async def inspect(self) -> Evidence:
         return self.evidence

@@ -18,7 +18,7 @@ from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
-from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import DrainView, Meter, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.action_row import ARMED_SECONDS, Action, why_not
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
 from paired_servicebus.core.operator.targets import Scope
@@ -124,7 +124,7 @@ class Site:
         return Snapshot(
             engine="orders@web-1", boot="b1", pid=1, seq=0, at=5.0, pairing="shop", environment="", primary="contoso",
             secondary="contoso-backup", read_only=self.reach.read_only, entities=pairing.entity_views(),
-            queues=pairing.queue_views(), syphon=pairing.syphon_view(), billed=BilledView(), times="",
+            queues=pairing.queue_views(), syphon=pairing.syphon_view(), billed=Meter(), times="",
             unused=pairing.unused_view(), own_process=self.own_process, drain=self.drain,
         )  # fmt: skip
 

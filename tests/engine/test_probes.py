@@ -23,11 +23,11 @@ from prometheus_client.registry import CollectorRegistry
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import (
     PRIMARY,
-    BilledView,
     DeadLettersView,
     Finding,
     FindingVerdict,
     JournalView,
+    Meter,
     OldestView,
     ParkedView,
     QueueView,
@@ -67,7 +67,7 @@ def snapshot(**changes: Any) -> Snapshot:
         engine="orders@web-1", boot="b1", pid=1, seq=1, at=100.0, pairing="orders", environment="test",
         primary="contoso", secondary="contoso-backup", read_only=False, entities=(entity("orders"), payments),
         queues=queues, syphon=SyphonView(status=SyphonStatus.OFF, text="", moved=5),
-        billed=BilledView(sends=97, sent_bytes=9_700),
+        billed=Meter(sends=97, sent_bytes=9_700),
         times="", troubles=(trouble(TroubleKind.OTHER_NAME),), readiness=Readiness(at=99.0, findings=found),
         journal=JournalView(lines=10, lost=2, trouble="full"),
     )  # fmt: skip

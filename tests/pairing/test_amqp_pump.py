@@ -24,9 +24,8 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump import pump_machine
-from paired_servicebus.core.pump.deferred_messages import DeferredMessages
-from paired_servicebus.core.pump.pump_events import DeadLetter, Deliver, Publish
-from paired_servicebus.core.pump.pump_progress import PumpProgress
+from paired_servicebus.core.pump.pump_events import DeadLetter, DeferredMessages, Deliver, Publish
+from paired_servicebus.core.pump.pump_machine import PumpProgress
 from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner

@@ -22,9 +22,8 @@ from paired_servicebus.core.model.pairing_events import Event, Moved
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus
 from paired_servicebus.core.model.verdict import judge
-from paired_servicebus.core.pump.intake_limit import BoundedIntake, SyphonRateLimit, UnlimitedIntake
-from paired_servicebus.core.pump.pump_machine import MISSED, RESCAN, SOON, SearchSchedule
-from paired_servicebus.core.pump.pump_progress import PumpProgress
+from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit
+from paired_servicebus.core.pump.pump_machine import MISSED, RESCAN, SOON, PumpProgress, SearchSchedule
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.management.backlog_queues import DepthSample
@@ -319,14 +318,14 @@ async def test_whoever_waited_for_a_reading_sees_its_figure(world: World) -> Non
 
 
 def test_bounds_in_all_and_in_hand_hold_beside_each_other() -> None:
-    ration = BoundedIntake(SyphonRateLimit(), messages=10, in_hand=4)
+    ration = IntakeLimit(SyphonRateLimit(), messages=10, in_hand=4)
     assert ration.left(0, 0.0) == 4
     assert ration.left(4, 0.0) == 0
     for _ in range(10):
         ration.took()
     assert ration.is_spent
     assert ration.left(0, 0.0) == 0
-    assert UnlimitedIntake().left(5000, 0.0) == inf
+    assert IntakeLimit(SyphonRateLimit()).left(5000, 0.0) == inf
 
 
 async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lies(world: World) -> None:
@@ -338,7 +337,7 @@ async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lie
     steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), tasks, judge, told.append)
     async with world.client("primary") as primary, world.client("secondary") as secondary:
         wires = ConnectionPair(steering, primary, secondary)
-        ration = BoundedIntake(steering.machine.pace, messages=30, in_hand=7)
+        ration = IntakeLimit(steering.machine.pace, messages=30, in_hand=7)
         pump = AmqpPump(
             steering, wires.secondary, wires.courier, index=0, path=queue_path(), progress=PumpProgress(), intake=ration
         )

@@ -19,8 +19,8 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import (
-    BilledView,
     EntityView,
+    Meter,
     ParkedView,
     QueueView,
     RouteView,
@@ -149,7 +149,7 @@ class MadeUp:
             entities=entities or healthy,
             queues=self.queues(),
             syphon=self.syphon(),
-            billed=BilledView(),
+            billed=Meter(),
             times="send 30 s · failover 1 min · ping 1 min",
         )
         return self.counted(replace(base, **changes))
@@ -224,7 +224,7 @@ class MadeUp:
             queues=limits,
             started_at=at("09:12:40"),
             policy=Policy(enable_syphon=True, failback_pings=5),
-            billed=BilledView(
+            billed=Meter(
                 sends=412_017,
                 parked=1_221,
                 pings=5,

@@ -40,8 +40,8 @@ from paired_servicebus.core.model.namespace_info import NamespaceInfo
 from paired_servicebus.core.model.pairing_condition import PairingCondition
 from paired_servicebus.core.model.pairing_events import EntityReleased, Forced, Pinned, SyphonPaused, SyphonResumed
 from paired_servicebus.core.model.snapshot import (
-    BilledView,
     EntityView,
+    Meter,
     ParkedView,
     QueueView,
     Readiness,
@@ -612,9 +612,9 @@ class PairedServiceBusClient(OperatorOrders):
         stands = self._syphon_report.status(self._syphon.moves_now, self._unused.usage, syphons)
         return replace(snapshot_views.syphon(self._syphon.view(*stands), self._steering.machine), elsewhere=syphons)
 
-    def billed(self) -> BilledView:
+    def billed(self) -> Meter:
         """Return operations and bytes since the start, by cause."""
-        return snapshot_views.billed(self._steering.meter)
+        return replace(self._steering.meter)
 
     def condition(self) -> PairingCondition:
         """Return what is known of the pairing now, of which every alarm is a function."""

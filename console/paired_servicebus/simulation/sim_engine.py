@@ -10,8 +10,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.pairing_machine import Announce, PairingMachine, ProbeQueue, SendPing
 from paired_servicebus.core.failover.send_router import SenderMemory
 from paired_servicebus.core.model.pairing_events import (
     EntityReleased,

@@ -20,7 +20,6 @@ from paired_servicebus.core.errors import EnvelopeError, PairedError
 from paired_servicebus.core.model.envelope import EnvelopeProperties, unwrap
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, time_left
-from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
 from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
@@ -285,9 +284,7 @@ class SimPump:
         self.world = engine.world
         self.clock = engine.clock
         self.queue = queue
-        self.machine = engine.world.parts.pump(
-            engine.machine, queue.index, intake=RateLimitedIntake(engine.machine.pace)
-        )
+        self.machine = engine.world.parts.pump(engine.machine, queue.index)
         self.watch = engine.world.watch.pump_of(engine, queue)
         self._settling: list[Settling] = []
         self._is_settling = False

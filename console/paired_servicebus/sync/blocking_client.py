@@ -16,8 +16,8 @@ from paired_servicebus.application import pair_namespaces as pair
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.snapshot import (
-    BilledView,
     EntityView,
+    Meter,
     ParkedView,
     QueueView,
     Readiness,
@@ -120,7 +120,7 @@ class PairedServiceBusClient:
         def parked_view(self) -> ParkedView | None: ...
         def syphon_view(self) -> SyphonView: ...
         def unused_view(self) -> UnusedView: ...
-        def billed(self) -> BilledView: ...
+        def billed(self) -> Meter: ...
 
     else:
 

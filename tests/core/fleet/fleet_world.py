@@ -23,7 +23,14 @@ from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import (
+    EntityView,
+    Meter,
+    QueueView,
+    Snapshot,
+    SyphonStatus,
+    SyphonView,
+)
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED, is_over
 
@@ -52,7 +59,7 @@ def snapshot(
     return Snapshot(
         engine=engine, boot="boot-1", pid=7, seq=0, at=at, pairing="shop", environment="production", primary="shop-ne",
         secondary="shop-we", read_only=False, entities=views, queues=queues,
-        syphon=SyphonView(status=syphon, text=""), billed=BilledView(), times="", started_at=at,
+        syphon=SyphonView(status=syphon, text=""), billed=Meter(), times="", started_at=at,
     )  # fmt: skip
 
 

@@ -30,7 +30,13 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState
-from paired_servicebus.core.model.snapshot import BilledView, EntityView, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import (
+    EntityView,
+    Meter,
+    Snapshot,
+    SyphonStatus,
+    SyphonView,
+)
 from paired_servicebus.engine.fleet.board_codec import (
     CONTENT_TYPE,
     DEFLATE,
@@ -77,7 +83,7 @@ def report(entities: int) -> Report:
         id="r", presence=presence(), pace=15.0,
         snapshot=Snapshot(
             engine="orders@web-1", boot="b1", pid=1, seq=9, at=1_790_000_000.25, pairing="orders", environment="test",
-            primary="primary", secondary="secondary", read_only=False, queues=(), billed=BilledView(), times="wall",
+            primary="primary", secondary="secondary", read_only=False, queues=(), billed=Meter(), times="wall",
             syphon=SyphonView(status=SyphonStatus.IDLE, text="no message is parked"),
             entities=tuple(
                 EntityView(

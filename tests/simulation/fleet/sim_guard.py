@@ -12,7 +12,14 @@ from paired_servicebus.core.fleet.fleet_documents import Outcome, StandingFleetO
 from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import (
+    EntityView,
+    Meter,
+    QueueView,
+    Snapshot,
+    SyphonStatus,
+    SyphonView,
+)
 from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action, each_target
 from paired_servicebus.core.operator.actions import BY_ID
@@ -56,7 +63,7 @@ class SimGuard:
         views = tuple(QueueView(index=index, path=f"x/{index}", in_rotation=True) for index in range(queues))
         self._base = Snapshot(
             engine=name, boot=boot, pid=1, seq=0, at=began, pairing="shop", environment="test", primary=PRIMARY,
-            secondary=SECONDARY, read_only=False, entities=entities, queues=views, billed=BilledView(), times="",
+            secondary=SECONDARY, read_only=False, entities=entities, queues=views, billed=Meter(), times="",
             syphon=SyphonView(status=SyphonStatus.IDLE if syphon else SyphonStatus.OFF, text=""), started_at=began,
         )  # fmt: skip
 

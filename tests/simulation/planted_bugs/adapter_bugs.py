@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
-from paired_servicebus.core.failover.effects import SendPing
+from paired_servicebus.core.failover.pairing_machine import SendPing
 from paired_servicebus.core.failover.send_router import Try
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed, StateChanged

@@ -6,9 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from paired_servicebus.core.failover.effects import Effect
 from paired_servicebus.core.failover.inactivity import InactivityTimer
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.pairing_machine import Effect, PairingMachine
 from paired_servicebus.core.failover.send_router import (
     PRIMARY,
     GiveUp,

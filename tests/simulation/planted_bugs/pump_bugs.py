@@ -8,19 +8,19 @@ from datetime import timedelta
 from math import inf
 from typing import Any, Final
 
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.pairing_machine import PairingMachine, SyphonPauses
 from paired_servicebus.core.model import envelope
 from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.pairing_events import SyphonPaused, SyphonResumed
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump import dead_letter_rules, destination_circuits
 from paired_servicebus.core.pump.dead_letter_rules import FATES, Fate, not_allowed
-from paired_servicebus.core.pump.deferred_messages import DeferredMessages
 from paired_servicebus.core.pump.destination_circuits import Circuit, DestinationCircuits
 from paired_servicebus.core.pump.intake_limit import SyphonRateLimit
 from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeferredFound,
+    DeferredMessages,
     Deliver,
     LocksLost,
     MessageArrived,
@@ -32,7 +32,6 @@ from paired_servicebus.core.pump.pump_events import (
     RecallEnded,
 )
 from paired_servicebus.core.pump.pump_machine import PumpMachine, SearchSchedule
-from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
 from paired_servicebus.simulation.world import WorldParts
 from tests.simulation.planted_bugs.bug import Bug, Patch
 

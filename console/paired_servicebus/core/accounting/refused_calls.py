@@ -75,6 +75,22 @@ class RefusedCredentials:
 EPISODE_GAP_SECONDS: Final = 10.0
 """Seconds without a refused call that end an episode; also the span of the rate."""
 
+
+@dataclass(slots=True)
+class CallEpisode:
+    """Calls that ended without success, less than EPISODE_GAP_SECONDS apart."""
+
+    began: float
+    latest: float
+    number: int = 0
+    """Messages of refused calls, or calls that gave up a wait."""
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def runs(self, at: float) -> bool:
+        """Return whether the episode goes on at `at`."""
+        return at - self.latest < EPISODE_GAP_SECONDS
+
+
 # Calls that wait because their namespace is busy. Pure.
 #
 # Throttling never fails over (SPEC.md section 5), so nothing else shows that callers wait.
@@ -86,7 +102,7 @@ class ThrottledCalls:
     def __init__(self) -> None:
         self._since: dict[str, dict[Hashable, float]] = {}
         """When each waiting call met "busy" first, by entity."""
-        self._given_up: dict[str, _GivenUp] = {}
+        self._given_up: dict[str, CallEpisode] = {}
 
     def wait(self, entity: str, call: Hashable, *, at: float) -> None:
         """Record that a call waits for a busy route; a call that waits again keeps its first time."""
@@ -102,10 +118,10 @@ class ThrottledCalls:
                 del self._since[entity]
         if gave_up_at is not None and began is not None:
             before = self._given_up.get(entity)
-            if before is None or not before.lasts(gave_up_at):
-                before = self._given_up[entity] = _GivenUp(began, gave_up_at)
+            if before is None or not before.runs(gave_up_at):
+                before = self._given_up[entity] = CallEpisode(began, gave_up_at)
             before.latest = gave_up_at
-            before.calls += 1
+            before.number += 1
 
     def waiting(self, entity: str, at: float) -> tuple[int, float | None]:
         """Return how many calls of an entity wait or gave up the wait, and since when the first of them waited.
@@ -115,42 +131,16 @@ class ThrottledCalls:
         """
         waiting = self._since.get(entity, {})
         given_up = self._given_up.get(entity)
-        if given_up is not None and not given_up.lasts(at):
+        if given_up is not None and not given_up.runs(at):
             del self._given_up[entity]
             given_up = None
         if given_up is None:
             return len(waiting), min(waiting.values(), default=None)
-        return len(waiting) + given_up.calls, min((given_up.began, *waiting.values()))
-
-
-@dataclass(slots=True)
-class _GivenUp:
-    """Calls that gave up the wait, less than EPISODE_GAP_SECONDS apart."""
-
-    began: float
-    latest: float
-    calls: int = 0
-
-    def lasts(self, at: float) -> bool:
-        return at - self.latest < EPISODE_GAP_SECONDS
+        return len(waiting) + given_up.number, min((given_up.began, *waiting.values()))
 
 
 MAX_REASONS: Final = 24
 OTHER_REASONS: Final = "other reasons"
-
-
-@dataclass(slots=True)
-class RefusalEpisode:
-    """Refused calls less than EPISODE_GAP_SECONDS apart."""
-
-    began: float
-    latest: float
-    messages: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    def runs(self, at: float) -> bool:
-        """Return whether the episode goes on at `at`."""
-        return at - self.latest < EPISODE_GAP_SECONDS
 
 
 class Refusals:
@@ -163,7 +153,7 @@ class Refusals:
         """Time of the latest refused call; None: there was none."""
         self.reasons: Counter[str] = Counter()
         """Messages by reason; at most MAX_REASONS, the rest under OTHER_REASONS."""
-        self.episode: RefusalEpisode | None = None
+        self.episode: CallEpisode | None = None
         """The latest episode until `over` has returned it."""
         self._recent: deque[tuple[int, int]] = deque()
         """Pairs of second and messages, for the latest seconds with refused calls."""
@@ -189,9 +179,9 @@ class Refusals:
         if accepted != self._accepted:
             self._since, self._accepted = at, accepted
         begins = self.episode is None
-        episode = self.episode = self.episode or RefusalEpisode(at, at)
+        episode = self.episode = self.episode or CallEpisode(at, at)
         episode.latest = at
-        episode.messages += messages
+        episode.number += messages
         episode.reasons[reason] += messages
         return begins
 
@@ -226,7 +216,7 @@ class Refusals:
             return 0.0
         return recent / min(EPISODE_GAP_SECONDS, max(1.0, at - max(self.episode.began, self._turned)))
 
-    def over(self, at: float) -> RefusalEpisode | None:
+    def over(self, at: float) -> CallEpisode | None:
         """Return the finished episode at `at`, once."""
         ended = self.episode
         if ended is None or ended.runs(at):

@@ -13,26 +13,114 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.inactivity import DELETED, QUIET_AFTER, SILENCE, EntityProbes, InactivityTimer
 from paired_servicebus.core.failover.send_router import PRIMARY, Rotation, Turn
 from paired_servicebus.core.model import entity_state as life
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
+from paired_servicebus.core.model.pairing_events import Event, SyphonPaused, SyphonResumed
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, FailureKind, Verdict
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 from paired_servicebus.core.pump.intake_limit import SyphonRateLimit
-from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
 from paired_servicebus.core.text.number_format import format_indices
 
 DEADLINES_PER_TICK: Final = 50
 """Maximum deadlines per `Ticked`; the rest stay due, so that sends are handled in between."""
+
+
+# The state machine's requests to its runtime.
+
+
+@dataclass(frozen=True, slots=True)
+class SendPing:
+    """Send ping `number` to the primary's entity; answer with PingAccepted or PingFailed."""
+
+    entity: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeQueue:
+    """Try a pulled backlog queue; answer with QueueProbed."""
+
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEntity:
+    """Send a ping to an entity of the primary without sends; answer with EntityProbed."""
+
+    entity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Journal and show the event; wake the tasks that wait for a change."""
+
+    event: Event
+
+
+Effect = SendPing | ProbeQueue | ProbeEntity | Announce
+
+
+# An operator's pauses of the syphon: all of it, a backlog queue, a destination.
+
+
+class SyphonPauses:
+    """The pauses in force. Resuming the whole syphon keeps the pauses of single queues and destinations."""
+
+    def __init__(self) -> None:
+        self.whole: SyphonPaused | None = None
+        """The pause of the whole syphon; None: it is not paused."""
+        self.queues: set[int] = set()
+        self.destinations: dict[str, str] = {}
+        """The path as the operator wrote it, by casefolded path."""
+
+    @property
+    def all(self) -> bool:
+        """Return whether the whole syphon is paused."""
+        return self.whole is not None
+
+    def pause(self, event: SyphonPaused) -> None:
+        """Add a pause. Raises IllegalEventError: already paused."""
+        if self._has(event):
+            raise IllegalEventError(f"{_target(event)} is paused already")
+        if event.queue is not None:
+            self.queues.add(event.queue)
+        elif event.destination:
+            self.destinations[event.destination.casefold()] = event.destination
+        else:
+            self.whole = event
+
+    def resume(self, event: SyphonResumed) -> None:
+        """Remove a pause. Raises IllegalEventError: not paused."""
+        if not self._has(event):
+            raise IllegalEventError(f"{_target(event)} is not paused")
+        if event.queue is not None:
+            self.queues.discard(event.queue)
+        elif event.destination:
+            del self.destinations[event.destination.casefold()]
+        else:
+            self.whole = None
+
+    def _has(self, event: SyphonPaused | SyphonResumed) -> bool:
+        if event.queue is not None:
+            return event.queue in self.queues
+        if event.destination:
+            return event.destination.casefold() in self.destinations
+        return self.all
+
+
+def _target(event: SyphonPaused | SyphonResumed) -> str:
+    if event.queue is not None:
+        return f"backlog queue {event.queue}"
+    return f"the syphon to {event.destination}" if event.destination else "the syphon"
 
 
 class PairingMachine:

@@ -285,38 +285,65 @@ class UnusedView:
     """Why the latest listing failed; empty: it succeeded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BilledView:
-    """Operations since the engine started, by cause."""
+@dataclass(slots=True)
+class Meter:
+    """Operations by cause, since the engine started. A snapshot has a copy of it."""
 
     sends: int = 0
+    """Attempts on the primary."""
     parked: int = 0
     pings: int = 0
     receives: int = 0
+    """Messages that the syphon received from backlog queues, calls without a message (the three below), and each peek
+    into a backlog queue."""
     waits: int = 0
     """Receive windows without a message, within `receives`."""
     searches: int = 0
     """Peeks for deferred messages, within `receives`."""
     attaches: int = 0
-    """Links that the syphon attached, within `receives`."""
+    """Attached links, within `receives`; includes links attached again after an idle detach."""
     moves: int = 0
+    """Attempts of the syphon on destinations."""
     settlements: int = 0
+    """Messages that the syphon completed, deferred or dead-lettered."""
     sent_bytes: int = 0
     """Bytes of bodies accepted by the primary."""
     parked_bytes: int = 0
     """Bytes of bodies accepted by backlog queues."""
     received_bytes: int = 0
-    """Bytes of messages received by the syphon."""
+    """Bytes of messages that the syphon received: whole ones by our own AMQP, but only forwarded bodies by the SDK."""
     moved_bytes: int = 0
     """Bytes of messages sent to destinations by the syphon. Pings and settlements have no body."""
     fleet: int | None = None
-    """Operations on the boards of the fleet; None: it is off."""
+    """Operations on the boards of the fleet; None: it is off, or not counted here."""
 
     @property
     def total(self) -> int:
         """Return the sum of all operations."""
         own = self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
         return own + (self.fleet or 0)
+
+    def waited(self) -> None:
+        """Count a receive window without a message."""
+        self.receives += 1
+        self.waits += 1
+
+    def searched(self) -> None:
+        """Count a peek for deferred messages."""
+        self.receives += 1
+        self.searches += 1
+
+    def attached(self) -> None:
+        """Count a link attached to a backlog queue."""
+        self.receives += 1
+        self.attaches += 1
+
+    def carried(self, queue: int | None, size: int) -> None:
+        """Count accepted bodies of `size` bytes; `queue` None: accepted by the primary."""
+        if queue is None:
+            self.sent_bytes += size
+        else:
+            self.parked_bytes += size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,7 +459,8 @@ class Snapshot:
     entities: tuple[EntityView, ...]
     queues: tuple[QueueView, ...]
     syphon: SyphonView
-    billed: BilledView
+    billed: Meter
+    """Operations since the engine started, as they were then."""
     times: str
     """The times in force as one line: send, failover, ping."""
     troubles: tuple[Trouble, ...] = ()

@@ -1,13 +1,13 @@
 """Limits of a pump's intake.
 
-The pumps of a syphon share the engine's rate limit (paired_servicebus.core.pump.intake_limit); those of a drain
-also have a limit of messages in total and in hand. Reading a limit changes nothing but the refill over time.
+The pumps of a syphon share the engine's rate limit; those of a drain also have a limit of messages in total and in
+hand. Reading a limit changes nothing but the refill over time.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 # The syphon's rate limit: the configured maximum, lowered while the primary throttles or live senders need capacity.
 #
@@ -150,59 +150,20 @@ class SyphonRateLimit:
         return inf
 
 
-class IntakeLimit(Protocol):
-    """A limit of a pump's intake."""
-
-    def left(self, in_hand: int, at: float) -> float:
-        """Return how many more messages may come now, with this number in hand."""
-
-    def took(self) -> None:
-        """Count one message."""
-
-    def gave_back(self) -> None:
-        """Count back one message that is deferred, since its destination accepts nothing now."""
-
-
-class UnlimitedIntake:
-    """No limit besides the pump's room."""
-
-    def left(self, in_hand: int, at: float) -> float:
-        """Return infinity."""
-        return inf
-
-    def took(self) -> None:
-        """Do nothing."""
-
-    def gave_back(self) -> None:
-        """Do nothing."""
-
-
-class RateLimitedIntake:
-    """The engine's rate limit, shared by all of its pumps."""
-
-    def __init__(self, pace: SyphonRateLimit) -> None:
-        self._pace = pace
-        self.took = pace.took
-        self.gave_back = pace.gave_back
-
-    def left(self, in_hand: int, at: float) -> float:
-        """Return the rest of the rate limit; less than one message counts as 0."""
-        left = self._pace.left(at)
-        return left if left >= 1 else 0.0
-
-
-class BoundedIntake:
-    """A number of messages in total, a number in hand, and the rate limit.
+class IntakeLimit:
+    """A pump's limits: the engine's rate limit, which its pumps share, a number of messages in total, and one in hand.
 
     Args:
-        messages: in total.
-        in_hand: at a time.
+        messages: in total; infinity: no limit.
+        in_hand: at a time, besides the pump's own room; infinity: no limit.
     """
 
-    def __init__(self, pace: SyphonRateLimit, *, messages: int, in_hand: float = inf) -> None:
-        self._paced = RateLimitedIntake(pace)
+    def __init__(self, pace: SyphonRateLimit, *, messages: float = inf, in_hand: float = inf) -> None:
+        self._pace = pace
         self._messages = messages
         self._max_in_hand = in_hand
+        self.gave_back = pace.gave_back
+        """Counts one message back in the rate limit alone: the total includes deferred messages."""
 
     @property
     def is_spent(self) -> bool:
@@ -210,14 +171,11 @@ class BoundedIntake:
         return self._messages <= 0
 
     def left(self, in_hand: int, at: float) -> float:
-        """Return how many more messages may come now, with this number in hand."""
-        return max(0.0, min(self._messages, self._max_in_hand - in_hand, self._paced.left(in_hand, at)))
+        """Return how many more messages may come now, with this number in hand; less than one counts as 0."""
+        left = min(self._messages, self._max_in_hand - in_hand, self._pace.left(at))
+        return left if left >= 1 else 0.0
 
     def took(self) -> None:
         """Count one message."""
         self._messages -= 1
-        self._paced.took()
-
-    def gave_back(self) -> None:
-        """Count the message back in the rate limit only: the total includes deferred messages."""
-        self._paced.gave_back()
+        self._pace.took()

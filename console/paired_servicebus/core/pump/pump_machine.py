@@ -22,8 +22,9 @@ clock, and no event about a message makes `step` raise.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
@@ -37,17 +38,19 @@ from paired_servicebus.core.model.pairing_events import (
     Moved,
     Warned,
 )
+from paired_servicebus.core.model.snapshot import MAX_DESTINATIONS, DestinationView
 from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, kind_for, not_allowed, refused
-from paired_servicebus.core.pump.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
-from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit, UnlimitedIntake
+from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit
 from paired_servicebus.core.pump.pump_events import (
     AwaitRoom,
     Complete,
     DeadLetter,
     Defer,
+    DeferredByDestination,
     DeferredFound,
+    DeferredMessages,
     Deliver,
     DeliveryFailed,
     DeliveryWithheld,
@@ -70,7 +73,6 @@ from paired_servicebus.core.pump.pump_events import (
     Release,
     Relock,
 )
-from paired_servicebus.core.pump.pump_progress import PumpProgress
 
 # The bytes of a pump's messages: how many more messages its queue may send, and how many one request receives.
 
@@ -183,6 +185,78 @@ class SearchSchedule:
         self.due_at = now + max(self._soon if self._missed else RESCAN, RATIO * took)
 
 
+# What one pump did since its start, for its queue's line on the screen.
+
+NOT_STARTED: Final = "not started"
+"""A pump's text until it is attached, or has failed to attach."""
+MAX_NAMES: Final = 3
+MAX_REASONS: Final = 20
+OTHER_REASONS: Final = "other reasons: the journal has each"
+
+
+@dataclass(slots=True)
+class PumpProgress:
+    """One pump's work since its start."""
+
+    moved: int = 0
+    moved_to: Counter[str] = field(default_factory=Counter)
+    """Moved messages by destination."""
+    dead_lettered: int = 0
+    dead_reasons: Counter[str] = field(default_factory=Counter)
+    """Reasons of dead letters, at most MAX_REASONS of them; the rest count under OTHER_REASONS."""
+    repeated: int = 0
+    """Messages that may have arrived twice: in doubt after a lost link, or moved after their lock's end."""
+    last_moved_at: float | None = None
+    text: str = NOT_STARTED
+    failing_since: float | None = None
+    set_aside: int = 0
+    set_aside_for: Mapping[str, int] = field(default_factory=dict)
+    """Messages held back, by destination."""
+    unconfirmed: Callable[[], int] = lambda: 0
+    """Return the number of moved or dead-lettered messages that the queue has not confirmed."""
+    note: str = ""
+    """The reason why the pump is of the other kind, or ""."""
+
+    @property
+    def line(self) -> str:
+        """The pump's text for the view of its queue."""
+        parts = [self.text, self.note]
+        if self.repeated:
+            parts.insert(1, f"{_counted(self.repeated)} may have arrived twice")
+        return "; ".join(part for part in parts if part)
+
+    def count_dead_letter(self, reason: str) -> None:
+        """Count a dead letter with its reason."""
+        self.dead_lettered += 1
+        known = reason in self.dead_reasons or len(self.dead_reasons) < MAX_REASONS
+        self.dead_reasons[reason if known else OTHER_REASONS] += 1
+
+
+def most_parked(pumps: Iterable[PumpProgress]) -> tuple[DestinationView, ...]:
+    """Return the destinations of an engine's pumps with the most messages held back, then moved."""
+    held, moved, paths = Counter[str](), Counter[str](), dict[str, str]()
+    for pump in pumps:
+        for counts, total in ((pump.set_aside_for, held), (pump.moved_to, moved)):
+            for path, count in counts.items():
+                key = path.casefold()
+                paths.setdefault(key, path)
+                total[key] += count
+    ranked = sorted(paths, key=lambda key: (-held[key], -moved[key], key))[:MAX_DESTINATIONS]
+    return tuple(DestinationView(path=paths[key], set_aside=held[key], moved=moved[key]) for key in ranked)
+
+
+def format_deferred(count: int, paths: Collection[str]) -> str:
+    """Return a pump's text about its deferred messages."""
+    names = sorted(paths)
+    shown = ", ".join(names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"holds {_counted(count)} for {shown}{more}"
+
+
+def _counted(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"
+
+
 WINDOW: Final = 5000
 """Messages in hand: received and not settled."""
 MAX_REMEMBERED: Final = 100_000
@@ -218,7 +292,7 @@ class PumpMachine(Generic[M]):
     Args:
         queue: the backlog queue's index.
         progress: shared with a pump that replaces this one.
-        intake: limits the messages that it takes.
+        intake: limits the messages that it takes; None: by the rate limit alone.
 
     deferred: messages deferred in the queue. search: the times of searches for more.
     """
@@ -232,7 +306,7 @@ class PumpMachine(Generic[M]):
         self.search = SearchSchedule()
         self._sizes = MessageSizes()
         self._rules = rules
-        self._intake = intake or UnlimitedIntake()
+        self._intake = intake or IntakeLimit(rules.pace)
         self._in_hand: dict[int, M] = {}
         self._moved: OrderedDict[int, str] = OrderedDict()
         """Ids of moved messages without confirmed completion, by number."""

@@ -16,9 +16,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.errors import CommandRefusedError, PairedError
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
+from paired_servicebus.core.model.snapshot import Meter
 from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pairing.monitoring.message_looks import MessageLooks

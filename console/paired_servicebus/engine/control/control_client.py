@@ -220,7 +220,7 @@ class ControlClient:
 
         Args:
             queue: the queue's path.
-            wanted: only messages that match this search (core.model.message_search); empty: all.
+            wanted: only messages that match this search (core.model.message_view); empty: all.
 
         Raises:
             CommandRefusedError: the engine does not show them; the text has the reason.

@@ -196,7 +196,7 @@ class LookAtMessages(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_
     from_number: int = 1
     count: int = MAX_ROWS
     wanted: str = ""
-    """Only messages that match this search (core.model.message_search); empty: all."""
+    """Only messages that match this search (core.model.message_view); empty: all."""
 
 
 class LookAtMessage(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_at_message"):

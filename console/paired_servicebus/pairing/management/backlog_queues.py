@@ -33,7 +33,7 @@ from paired_servicebus.core.backlog.queue_settings import (
     queue_path,
 )
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
-from paired_servicebus.core.failover.effects import ProbeQueue
+from paired_servicebus.core.failover.pairing_machine import ProbeQueue
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
 from paired_servicebus.core.model.snapshot import Trouble, TroubleKind

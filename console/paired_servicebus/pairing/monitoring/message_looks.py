@@ -27,7 +27,6 @@ from typing import Final, Protocol
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.errors import (
     EnvelopeError,
     IllegalEventError,
@@ -35,18 +34,19 @@ from paired_servicebus.core.errors import (
     WireError,
     WireUnavailableError,
 )
-from paired_servicebus.core.model.message_search import Matches, parse_search
 from paired_servicebus.core.model.message_view import (
     MAX_BODY_BYTES,
     MAX_PAGE_BYTES,
     MAX_PROPERTIES,
     MAX_ROWS,
+    Matches,
     MessageContent,
     MessageKind,
     MessagePage,
     MessageRow,
+    parse_search,
 )
-from paired_servicebus.core.model.snapshot import DeadLettersView, OldestView
+from paired_servicebus.core.model.snapshot import DeadLettersView, Meter, OldestView
 from paired_servicebus.core.model.verdict import Judge
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
@@ -318,7 +318,7 @@ class MessageLooks:
         """Return messages of a queue from a sequence number on.
 
         Args:
-            wanted: only messages that match this search (core.model.message_search); empty: all.
+            wanted: only messages that match this search (core.model.message_view); empty: all.
             reads_bodies: False: the search reads ids and properties only, and the page says so.
 
         Raises:

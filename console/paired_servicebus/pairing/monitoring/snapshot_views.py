@@ -8,12 +8,11 @@ engine's and those of the same user's engines on this machine (SPEC.md section 4
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.backlog.depth_readings import DepthGrowth, PollReason, QueueUsage, growth, reading_now
 from paired_servicebus.core.backlog.queue_settings import BacklogQueues
 from paired_servicebus.core.backlog.syphon_status_rules import (
@@ -30,7 +29,6 @@ from paired_servicebus.core.model.entity_state import WELL, Entity, State
 from paired_servicebus.core.model.pairing_events import SyphonPaused
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
-    BilledView,
     EntityView,
     QueueView,
     RouteView,
@@ -421,10 +419,6 @@ def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
     """Return the syphon's view with the entities that an operator holds back."""
     held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
     return replace(view, text=f"{view.text}; {held}") if held else view
-
-
-def billed(meter: Meter) -> BilledView:
-    return BilledView(**asdict(meter))
 
 
 def silent_credentials(clients: Mapping[str, ServiceBusClient], send_timeout: float) -> Iterator[Trouble]:

@@ -29,9 +29,8 @@ from weakref import WeakSet, WeakValueDictionary
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.accounting.refused_calls import (
-    RefusalEpisode,
+    CallEpisode,
     Refusals,
     RefusedCredentials,
     ThrottledCalls,
@@ -39,16 +38,24 @@ from paired_servicebus.core.accounting.refused_calls import (
 )
 from paired_servicebus.core.accounting.send_times import Buckets, SendTimes
 from paired_servicebus.core.errors import PairingClosedError, PairingError
-from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.pairing_machine import (
+    Announce,
+    Effect,
+    PairingMachine,
+    ProbeEntity,
+    ProbeQueue,
+    SendPing,
+)
 from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import DIVERTING, WELL, State
 from paired_servicebus.core.model.pairing_events import Event, QueuePulled, QueueRestored, StateChanged, Warned
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import Meter
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judge, Judgement
 from paired_servicebus.core.operator.alarms import ALARM, OVER, Severity
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import Clock, InFlight, TaskOwner
@@ -101,10 +108,10 @@ class EventLog:
         """Write that calls begin to be refused."""
         self._write(("calls", entity), logging.WARNING, f"sends to {entity} are refused at their callers: {reason}", at)
 
-    def refused_no_longer(self, entity: str, episode: RefusalEpisode) -> None:
+    def refused_no_longer(self, entity: str, episode: CallEpisode) -> None:
         """Write the totals of refused calls."""
         reasons = ", ".join(f"{reason} {count}" for reason, count in episode.reasons.most_common(MAX_REASONS))
-        messages = "1 message" if episode.messages == 1 else f"{episode.messages:,} messages"
+        messages = plural(episode.number, "message")
         text = (
             f"sends to {entity} are refused no longer: {messages} in "
             f"{max(episode.latest - episode.began, 0.1):.1f} s ({reasons})"

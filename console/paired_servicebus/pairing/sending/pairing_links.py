@@ -31,7 +31,7 @@ from weakref import WeakSet
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError, WireUnavailableError
-from paired_servicebus.core.failover.effects import ProbeEntity, ProbeQueue, SendPing
+from paired_servicebus.core.failover.pairing_machine import ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.send_router import RETRY_PAUSES
 from paired_servicebus.core.model.pairing_events import EntityProbed, PingAccepted, PingFailed, QueueProbed
 from paired_servicebus.core.model.snapshot import Trouble, TroubleKind

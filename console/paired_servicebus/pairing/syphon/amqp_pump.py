@@ -43,8 +43,7 @@ from paired_servicebus.core.pump.pump_events import (
     Release,
     Relock,
 )
-from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
+from paired_servicebus.core.pump.pump_machine import PumpMachine, PumpProgress, format_deferred
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY, peek
 from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_parked

@@ -37,8 +37,7 @@ from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
-from paired_servicebus.core.pump.pump_progress import NOT_STARTED, PumpProgress, most_parked
+from paired_servicebus.core.pump.pump_machine import NOT_STARTED, PumpProgress, most_parked
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.endpoint import SERVER_BUSY
@@ -525,7 +524,6 @@ class Syphon:
     def _pump(self, index: int, path: str, progress: PumpProgress, wires: ConnectionPair | None = None) -> Pump[Any]:
         """Return a queue's pump: on these connections of our own; None: on the SDK."""
         kept: dict[str, Any] = {"index": index, "path": path, "progress": progress, "remake": self._remake(index, path)}
-        kept["intake"] = RateLimitedIntake(self._steering.machine.pace)
         if wires is None:
             return SdkPump(self._steering, self._secondary, self._courier, **kept)
         return AmqpPump(self._steering, wires.secondary, wires.courier, **kept)

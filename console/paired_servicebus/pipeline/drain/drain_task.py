@@ -23,8 +23,8 @@ from paired_servicebus.core.errors import ConfigurationError, UnreadableError, W
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
-from paired_servicebus.core.pump.intake_limit import BoundedIntake
-from paired_servicebus.core.pump.pump_progress import PumpProgress
+from paired_servicebus.core.pump.intake_limit import IntakeLimit
+from paired_servicebus.core.pump.pump_machine import PumpProgress
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import open_clients
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
@@ -140,7 +140,7 @@ class _Task:
 
     def _pump(self, steering: PairingRuntime, wires: ConnectionPair) -> AmqpPump:
         order = self._order
-        self._intake = BoundedIntake(steering.machine.pace, messages=order.wave_messages, in_hand=order.in_hand)
+        self._intake = IntakeLimit(steering.machine.pace, messages=order.wave_messages, in_hand=order.in_hand)
         return AmqpPump(
             steering,
             wires.secondary,

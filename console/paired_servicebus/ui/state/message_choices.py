@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paired_servicebus.core.model.message_search import MAX_SEARCHED
 from paired_servicebus.core.model.message_view import (
     MAX_LETTERS_BEFORE,
     MAX_ROWS,
+    MAX_SEARCHED,
     MessageKind,
     MessagePage,
     MessageRow,

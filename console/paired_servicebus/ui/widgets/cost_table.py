@@ -17,7 +17,7 @@ from paired_servicebus.core.accounting.billing import (
     idle_searches,
     probes_a_day,
 )
-from paired_servicebus.core.model.snapshot import BilledView, Snapshot
+from paired_servicebus.core.model.snapshot import Meter, Snapshot
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, size, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.state.view import View
@@ -28,8 +28,8 @@ NUMBER: Final = 14
 BYTES: Final = 10
 MONEY: Final = 12
 
-Number = Callable[[BilledView], int]
-Size = Callable[[BilledView], int]
+Number = Callable[[Meter], int]
+Size = Callable[[Meter], int]
 CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
     ("sends", lambda it: it.sends, lambda it: it.sent_bytes, "to the primary, billed anyway"),
     ("parked", lambda it: it.parked, lambda it: it.parked_bytes, "sends to the backlog"),
@@ -74,17 +74,17 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     ]
 
 
-def _causes(billed: BilledView) -> tuple[tuple[str, Number, Size, str], ...]:
+def _causes(billed: Meter) -> tuple[tuple[str, Number, Size, str], ...]:
     return CAUSES if billed.fleet is None else (*CAUSES, FLEET)
 
 
-def _cause(cause: tuple[str, Number, Size, str], billed: BilledView, price: Price | None) -> list[Line]:
+def _cause(cause: tuple[str, Number, Size, str], billed: Meter, price: Price | None) -> list[Line]:
     name, number, bytes_of, words = cause
     row = _row(name, number(billed), bytes_of(billed), price, Span(f"   {words}", Role.MUTED))
     return [row, *_idle_calls(billed, price)] if name == "receives" else [row]
 
 
-def _idle_calls(billed: BilledView, price: Price | None) -> list[Line]:
+def _idle_calls(billed: Meter, price: Price | None) -> list[Line]:
     """Return the receives without a message."""
     counted = billed.waits + billed.searches + billed.attaches
     return [_row("  idle calls", counted, None, price, Span("   without a message", Role.MUTED))]
@@ -94,7 +94,7 @@ def _age(snapshot: Snapshot) -> float:
     return max(0.0, snapshot.at - snapshot.started_at) if snapshot.started_at is not None else 0.0
 
 
-def _sum(billed: BilledView, causes: Sequence[tuple[str, Number, Size, str]]) -> int:
+def _sum(billed: Meter, causes: Sequence[tuple[str, Number, Size, str]]) -> int:
     """Return the bytes of these causes."""
     return sum(bytes_of(billed) for _, _, bytes_of, _ in causes)
 
@@ -135,7 +135,7 @@ def _idle(snapshot: Snapshot) -> str:
     return f"{waits + idle_searches(backlog_queues=queues, engines=1, seconds=DAY):,.0f} calls a day per engine"
 
 
-def _so_far(billed: BilledView) -> str:
+def _so_far(billed: Meter) -> str:
     searches = plural(billed.searches, "search", "searches")
     return f"{plural(billed.waits, 'wait')}, {searches}, {plural(billed.attaches, 'link')} opened"
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from paired_servicebus.core.model.message_search import MAX_SEARCHED
-from paired_servicebus.core.model.message_view import MessageKind, MessagePage, MessageRow, by_destination
+from paired_servicebus.core.model.message_view import MAX_SEARCHED, MessageKind, MessagePage, MessageRow, by_destination
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, size
 from paired_servicebus.core.text.time_format import age, day_and_clock
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, fit_name, line, pack, rule, wrap
