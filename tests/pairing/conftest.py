@@ -27,6 +27,9 @@ from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 PATIENCE = 60.0
 IMPATIENT = {"send_timeout": 1.0, "ping_timeout": 1.0}
 """Options for a test in which something gets no answer; where all is answered, no test depends on how soon."""
+BOTH_PUMPS = pytest.mark.parametrize("world", ["amqp", "sdk"], indirect=True)
+EACH_PUMP = pytest.mark.parametrize("world", ["amqp", pytest.param("sdk", marks=pytest.mark.slow)], indirect=True)
+"""Both pumps follow one machine: what is proven of its adapters on the SDK beyond their own ways is slow."""
 TRUST = tls_context()
 """Shared: the SDK would make one for each link, which is most of what a test here would cost."""
 
@@ -141,6 +144,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Two namespaces; a parameter is the kind of the pumps."""
     async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-        yield World(sandbox, stack)
+        yield World(sandbox, stack, pump=getattr(request, "param", "auto"))

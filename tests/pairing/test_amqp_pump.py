@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from itertools import pairwise
 from types import SimpleNamespace
@@ -59,7 +58,6 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
 )
 from servicebus_amqp.protocol.protocol_events import Opened
-from servicebus_sandbox import Sandbox
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
@@ -69,7 +67,7 @@ from tests.amqp.annotations import write_annotations
 from tests.stage.poison_kinds import kinds
 
 from .backlogs import bodies_in, lying_in, parked, put, queue_path, reason_of, sections
-from .conftest import World, until
+from .conftest import EACH_PUMP, World, until
 from .test_syphon import deferred, order
 
 TYPES: dict[str, Any] = {
@@ -91,12 +89,6 @@ BODIES = (
     described(SEQUENCE, encode([1, "two", None])),
     described(VALUE, encode({"at": Timestamp(5), "c": Char("x")})),
 )
-
-
-@pytest.fixture
-def world(world: World) -> World:
-    world.pump = "amqp"
-    return world
 
 
 async def test_every_type_and_kind_of_body_arrives_bit_for_bit(world: World) -> None:
@@ -369,12 +361,6 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
 # -- What pumps set aside, where it meets closing, crashes, recreated queues, and messages that come meanwhile -------
 
 
-@pytest.fixture(params=["amqp", "sdk"])
-async def either(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-        yield World(sandbox, stack, pump=request.param)
-
-
 async def test_waiting_for_a_destination_that_nobody_has_a_link_to_lets_others_run() -> None:
     """One failed destination must not delay the others': a full hand waits, it does not spin."""
     steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), TaskOwner(), judge, None)
@@ -487,17 +473,18 @@ async def test_closing_releases_the_locks_of_what_was_received_again(world: Worl
     assert not [stored for stored in lying if stored.lock_token is not None]
 
 
-async def test_large_messages_that_were_set_aside_are_all_found_again(either: World) -> None:
+@EACH_PUMP
+async def test_large_messages_that_were_set_aside_are_all_found_again(world: World) -> None:
     """What is set aside is found again after a crash with no list kept (peek finds deferred ones)."""
-    heal = either.fault("disabled", entity="orders")
-    paired = await either.pair(enable_syphon=True, backlog_queue_count=1)
-    put(either, [parked("orders", str(number), body=bytes(100_000)) for number in range(30)])
-    await until(lambda: len(deferred(either)) == 30)
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", str(number), body=bytes(100_000)) for number in range(30)])
+    await until(lambda: len(deferred(world)) == 30)
     await paired.close()
     heal()
-    await either.pair(enable_syphon=True, backlog_queue_count=1)
-    await until(lambda: len(either.told(Moved)) == 30)
-    assert sorted(either.ids_in("orders"), key=int) == [str(number) for number in range(30)]
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: len(world.told(Moved)) == 30)
+    assert sorted(world.ids_in("orders"), key=int) == [str(number) for number in range(30)]
 
 
 async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_the_same(
@@ -531,21 +518,23 @@ async def held_by_the_dead(world: World, paths: list[str], *, locked_for: float)
         await holder.receive_deferred_messages(numbers)
 
 
+@EACH_PUMP
 async def test_what_a_dead_syphon_has_locked_is_moved_soon_after_its_locks_have_ended(
-    either: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is set aside is found again after a crash with no list kept."""
     monkeypatch.setattr(pump_machine, "SOON", 0.2)
     monkeypatch.setattr(pump_machine, "RATIO", 1)
-    await held_by_the_dead(either, ["orders"] * 5, locked_for=3)
-    put(either, [parked("orders", "new")])
-    await either.pair(enable_syphon=True, backlog_queue_count=1)
-    await until(lambda: either.ids_in("orders") == ["new"])
-    await until(lambda: either.depth("orders") == 6)
-    assert sorted(either.ids_in("orders")) == [*(f"held {number}" for number in range(5)), "new"]
+    await held_by_the_dead(world, ["orders"] * 5, locked_for=3)
+    put(world, [parked("orders", "new")])
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: world.ids_in("orders") == ["new"])
+    await until(lambda: world.depth("orders") == 6)
+    assert sorted(world.ids_in("orders")) == [*(f"held {number}" for number in range(5)), "new"]
 
 
-async def test_what_others_hold_does_not_keep_back_the_rest(either: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@EACH_PUMP
+async def test_what_others_hold_does_not_keep_back_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that another engine holds, or has moved, is skipped without a retry.
 
     All of the deferred messages of a request are received, or none; the SDK repeats a refused one by default.
@@ -557,16 +546,16 @@ async def test_what_others_hold_does_not_keep_back_the_rest(either: World, monke
         requests.append(list(numbers))
         return receive_deferred(queue, numbers, **options)
 
-    await held_by_the_dead(either, ["orders"] * 3, locked_for=60)
-    put(either, [parked("orders", f"free {number}") for number in range(20)])
-    heal = either.fault("disabled", entity="orders")
-    by_default = either.client("secondary", retry_total=3)
-    await either.pair(enable_syphon=True, backlog_queue_count=1, secondary_client=by_default)
-    await until(lambda: len(deferred(either)) == 23)
+    await held_by_the_dead(world, ["orders"] * 3, locked_for=60)
+    put(world, [parked("orders", f"free {number}") for number in range(20)])
+    heal = world.fault("disabled", entity="orders")
+    by_default = world.client("secondary", retry_total=3)
+    await world.pair(enable_syphon=True, backlog_queue_count=1, secondary_client=by_default)
+    await until(lambda: len(deferred(world)) == 23)
     monkeypatch.setattr(MessageQueue, "receive_deferred", receive)
     heal()
-    await until(lambda: either.depth("orders") == 20)
-    assert either.ids_in("orders") == [f"free {number}" for number in range(20)]
+    await until(lambda: world.depth("orders") == 20)
+    assert world.ids_in("orders") == [f"free {number}" for number in range(20)]
     assert [one for one, again in pairwise(requests) if one == again] == []
 
 
@@ -584,24 +573,25 @@ async def test_a_try_is_one_send_whatever_the_client_retries(world: World) -> No
     assert 2 <= most - refusals.left <= meter.moves
 
 
+@EACH_PUMP
 async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(
-    either: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unable to manage: still works: sending, pinging, syphon on queues known."""
     monkeypatch.setattr(sdk_pump, "MANAGED", 1.0)
     monkeypatch.setattr(amqp_delivery, "MANAGED", 1.0)
-    heal = either.fault("disabled", entity="orders")
-    paired = await either.pair(enable_syphon=True, backlog_queue_count=1)
-    put(either, [parked("orders", str(number)) for number in range(5)])
-    await until(lambda: len(deferred(either)) == 5)
-    faults, requests = either.sandbox["secondary"].node.faults, FaultTerms(operations=frozenset({Operation.MANAGE}))
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", str(number)) for number in range(5)])
+    await until(lambda: len(deferred(world)) == 5)
+    faults, requests = world.sandbox["secondary"].node.faults, FaultTerms(operations=frozenset({Operation.MANAGE}))
     begun = faults.add("black-holed", entity=queue_path(), terms=requests)
     asked = paired._steering.meter.receives
     heal()
     await until(lambda: paired._steering.meter.receives > asked)
     faults.remove(begun.id)
-    await until(lambda: len(either.told(Moved)) == 5)
-    assert either.ids_in("orders") == [str(number) for number in range(5)]
+    await until(lambda: len(world.told(Moved)) == 5)
+    assert world.ids_in("orders") == [str(number) for number in range(5)]
 
 
 @pytest.mark.parametrize("kinds", [("amqp", "amqp"), ("amqp", "sdk"), ("sdk", "sdk")])

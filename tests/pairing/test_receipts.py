@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -20,16 +20,9 @@ from paired_servicebus.core.model.pairing_events import (
     PingFailed,
     PingSent,
 )
-from servicebus_sandbox import Sandbox
 
 from .backlogs import lying_in, parked, put, queue_path
-from .conftest import World, until
-
-
-@pytest.fixture(params=["amqp", "sdk"])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-        yield World(sandbox, stack, pump=request.param)
+from .conftest import BOTH_PUMPS, EACH_PUMP, World, until
 
 
 class Witness(list[Event]):
@@ -46,6 +39,7 @@ class Witness(list[Event]):
         super().append(event)
 
 
+@BOTH_PUMPS
 async def test_a_receipt_is_written_before_the_settlement_that_depends_on_it(world: World) -> None:
     """A receipt is written before the settlement that depends on it."""
     witness = Witness(world)
@@ -59,6 +53,7 @@ async def test_a_receipt_is_written_before_the_settlement_that_depends_on_it(wor
     assert witness.lying == [1, 1]
 
 
+@EACH_PUMP
 async def test_receipts_that_are_written_as_one_are_so_before_their_settlements(world: World) -> None:
     """A receipt is written before the settlement that depends on it."""
     lying: list[int] = []

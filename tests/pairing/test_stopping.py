@@ -18,7 +18,7 @@ from servicebus_sandbox.faults import FaultTerms, Operation
 from servicebus_sandbox.faults.fault_terms import Direction
 
 from .backlogs import lying_in, parked, put, queue_path
-from .conftest import World, until
+from .conftest import BOTH_PUMPS, World, until
 from .test_syphon import deferred, order
 
 SLOW_SECONDS = 1.0
@@ -28,7 +28,7 @@ LOCK = QueueSettings(lock_duration=timedelta(minutes=5), max_delivery_count=2_14
 STRANDED = queue_path(7)
 
 
-@pytest.fixture(params=["amqp", "sdk"])
+@pytest.fixture(params=["amqp", pytest.param("sdk", marks=pytest.mark.slow)])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
         for path in (queue_path(), STRANDED):
@@ -67,6 +67,7 @@ async def ask_for_deferred(world: World, count: int = 20) -> PairedServiceBusCli
     return paired
 
 
+@BOTH_PUMPS
 async def test_closing_waits_for_deferred_messages_that_were_requested(world: World) -> None:
     """A stop of a pump waits up to 5 s for the answer to a request that locks messages, and releases these too."""
     paired = await ask_for_deferred(world)
@@ -117,6 +118,7 @@ async def test_an_outage_of_the_backlog_does_not_hold_up_closing_for_long(world:
         await paired.close()
 
 
+@BOTH_PUMPS
 async def test_a_completion_under_way_is_finished(world: World) -> None:
     """Complete only after the destination accepted it: then do, or it comes twice."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
@@ -133,6 +135,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "QUIET", 0.5)
 
 
+@BOTH_PUMPS
 @pytest.mark.usefixtures("hasty")
 async def test_an_order_that_ends_releases_what_it_holds(world: World) -> None:
     """The result of an order that moves stranded messages names those that stay."""
