@@ -1,7 +1,7 @@
 """The control URL: plain HTTP on loopback for faults, the clock and the state.
 
 `POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`, `POST /clock`, `GET /clock`. JSON both
-ways; a refusal is an object with one sentence under `error`. Faults are in `faults`, tokens in `access.token_issuer`.
+ways; a refusal is an object with one sentence under `error`. Faults are in `faults`, tokens in `access`.
 
 The URL has a secret in its path: other users of this machine reach the port, and do not know it. It serves no web page:
 a request has a loopback address as its Host, no Origin, and a body declared as JSON, which a page cannot send unasked.
@@ -23,12 +23,11 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from servicebus_sandbox.access.token_issuer import LIFETIME_SECONDS, LONGEST_SECONDS, AzureRole, Issuer, parse_role
+from servicebus_sandbox.access.authorization import LIFETIME_SECONDS, LONGEST_SECONDS, AzureRole, Issuer, parse_role
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.broker.topology.messaging_entities import Entity, Queue, Topic
+from servicebus_sandbox.broker.topology.namespace import Entity, Queue, Topic
 from servicebus_sandbox.clock import SandboxClock
-from servicebus_sandbox.faults import FaultError
-from servicebus_sandbox.faults.fault_terms import FIELDS, describe_fault, read_order
+from servicebus_sandbox.faults import FIELDS, FaultError, describe_fault, read_order
 from servicebus_sandbox.serving.http_server import HttpPort
 
 log = logging.getLogger(__name__)

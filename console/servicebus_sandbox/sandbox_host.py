@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.access.authorization import Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager

@@ -35,18 +35,17 @@ from servicebus_sandbox.broker.entity_settings import (
     Tier,
     TopicSettings,
 )
-from servicebus_sandbox.broker.subscription_rules.filters import (
+from servicebus_sandbox.broker.subscription_rules.rules import (
     CORRELATION_FIELDS,
     CorrelationFilter,
     Filter,
+    Rule,
     SqlAction,
     SqlFilter,
     TrueFilter,
 )
-from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.faults import FaultBoard, FaultError
-from servicebus_sandbox.faults.fault_terms import FIELDS, FaultOrder, read_order
+from servicebus_sandbox.faults import FIELDS, FaultBoard, FaultError, FaultOrder, read_order
 from servicebus_sandbox.serving.addresses import PUBLIC_KEY
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 

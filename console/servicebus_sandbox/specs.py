@@ -20,10 +20,8 @@ from servicebus_sandbox.broker.entity_settings import (
     TopicSettings,
 )
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
-from servicebus_sandbox.broker.topology.entity_checks import check_tier
-from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.faults import FaultBoard
-from servicebus_sandbox.faults.fault_terms import FaultOrder
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, check_tier
+from servicebus_sandbox.faults import FaultBoard, FaultOrder
 
 MAX_CREDITS: Final = 1_000_000_000
 

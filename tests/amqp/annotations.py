@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from servicebus_amqp.encoding.amqp_types import Symbol
-from servicebus_amqp.encoding.codec import described, encode
+from servicebus_amqp.encoding.codec import Symbol, described, encode
 
 
 def write_annotations(code: int, annotations: dict[str, Any]) -> bytes:

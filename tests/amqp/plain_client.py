@@ -9,9 +9,17 @@ from typing import Any, TypeVar
 
 from servicebus_amqp.encoding.frames import SASL_FRAME, SASL_HEADER, build_frame
 from servicebus_amqp.encoding.message_sections import Properties, Sections, write_data, write_properties
-from servicebus_amqp.encoding.messaging_types import DeliveryState, Source, Target
-from servicebus_amqp.encoding.performatives import SaslInit, SaslMechanisms, SaslOutcome, read_sasl, write_performative
-from servicebus_amqp.protocol import protocol_events as e
+from servicebus_amqp.encoding.performatives import (
+    DeliveryState,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Source,
+    Target,
+    read_sasl,
+    write_performative,
+)
+from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 

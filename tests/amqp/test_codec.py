@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.encoding.amqp_types import (
+from servicebus_amqp.encoding.codec import (
+    MAX_EMPTY_ELEMENTS,
+    MAX_NESTING,
     Array,
     Byte,
     Char,
@@ -22,10 +24,13 @@ from servicebus_amqp.encoding.amqp_types import (
     UInt,
     ULong,
     UShort,
+    decode,
+    encode,
+    encode_map,
+    skip,
 )
-from servicebus_amqp.encoding.codec import MAX_EMPTY_ELEMENTS, MAX_NESTING, decode, encode, encode_map, skip
 from servicebus_amqp.encoding.frames import AMQP_FRAME, ReceiveBuffer, build_frame, read_frame_header
-from servicebus_amqp.protocol.link import advance, distance
+from servicebus_amqp.protocol.links import advance, distance
 from servicebus_amqp.protocol_errors import DecodeError, EncodeError, FramingError
 from tests.amqp.values import VALUES, typed
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from servicebus_amqp import Connection, ConnectionRole, ConnectionSettings, Error, Session
-from servicebus_amqp.encoding.amqp_types import Symbol
-from servicebus_amqp.encoding.codec import described, encode, encode_list
+from servicebus_amqp.encoding.codec import Symbol, described, encode, encode_list
 from servicebus_amqp.encoding.frames import AMQP_HEADER, EMPTY_FRAME, build_frame
-from servicebus_amqp.encoding.performatives import Begin, Close, Detach, End, Flow, Open
-from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.encoding.performatives import Begin, Close, Detach, End, Error, Flow, Open
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection, Session
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol_errors import EncodeError, StateError
 from tests.amqp.wires import (
     Pair,
@@ -30,7 +30,7 @@ from tests.amqp.wires import (
 
 def _failure(server: Connection, data: bytes) -> tuple[Error, Close]:
     """The error of the one ConnectionFailed that `data` causes, and the close that tells the peer."""
-    (failed,) = of_kind(protocol_events.ConnectionFailed, server.receive_data(data))
+    (failed,) = of_kind(links.ConnectionFailed, server.receive_data(data))
     close = performatives_in(server.data_to_send())[-1]
     assert isinstance(close, Close)
     assert server.is_finished
@@ -52,7 +52,7 @@ def test_an_open_tells_who_the_peer_is() -> None:
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
     opened = Open(container_id="SBSender-1", hostname="contoso.example", properties={Symbol("product"): "sdk"})
     happened = server.receive_data(AMQP_HEADER + frame(opened))
-    assert happened[-1] == protocol_events.Opened("contoso.example", "SBSender-1", {"product": "sdk"})
+    assert happened[-1] == links.Opened("contoso.example", "SBSender-1", {"product": "sdk"})
 
 
 def test_nothing_is_sent_twice() -> None:
@@ -101,7 +101,7 @@ def test_after_a_failure_nothing_is_read_and_nothing_sent() -> None:
 
 def test_a_frame_before_the_open_is_refused_with_open_and_close() -> None:
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
-    (failed,) = of_kind(protocol_events.ConnectionFailed, server.receive_data(AMQP_HEADER + frame(begin())))
+    (failed,) = of_kind(links.ConnectionFailed, server.receive_data(AMQP_HEADER + frame(begin())))
     assert "before the open" in failed.error.description
     assert [type(found) for found in performatives_in(server.data_to_send()[8:])] == [Open, Close]
 
@@ -110,7 +110,7 @@ def test_an_open_with_too_small_frames_is_refused() -> None:
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER)
     (failed,) = server.receive_data(frame(Open(container_id="client", max_frame_size=511)))
-    assert isinstance(failed, protocol_events.ConnectionFailed)
+    assert isinstance(failed, links.ConnectionFailed)
     assert failed.error.condition == "amqp:invalid-field"
 
 
@@ -131,7 +131,7 @@ def test_empty_frames_are_heard_and_say_nothing() -> None:
 def test_a_close_is_answered() -> None:
     server = begun_server()
     error = Error(condition="amqp:connection:forced", description="maintenance")
-    assert server.receive_data(frame(Close(error=error))) == [protocol_events.Closed(error)]
+    assert server.receive_data(frame(Close(error=error))) == [links.Closed(error)]
     assert performatives_in(server.data_to_send()) == [Close()]
     assert server.is_finished
 
@@ -144,7 +144,7 @@ def test_our_close_waits_for_the_answer_and_hears_nothing_else() -> None:
     assert close.error == Error(condition="amqp:connection:forced", description="bye", info={})
     assert server.receive_data(frame(transfer(), channel=7) + frame(begin(), channel=8)) == []
     assert not server.is_finished
-    assert server.receive_data(frame(Close())) == [protocol_events.Closed(None)]
+    assert server.receive_data(frame(Close())) == [links.Closed(None)]
     assert server.data_to_send() == b""
     assert server.is_finished
 
@@ -167,15 +167,15 @@ def test_closing_what_was_never_opened_ends_it_silently() -> None:
 def test_channels_are_numbered_by_each_side() -> None:
     server = opened_server()
     happened = server.receive_data(frame(begin(), channel=700) + frame(begin(), channel=3))
-    assert [begun.session.channel for begun in of_kind(protocol_events.SessionBegun, happened)] == [0, 1]
+    assert [begun.session.channel for begun in of_kind(links.SessionBegun, happened)] == [0, 1]
     answers = [found for found in performatives_in(server.data_to_send()) if isinstance(found, Begin)]
     assert [answer.remote_channel for answer in answers] == [700, 3]
 
 
 def test_a_channel_is_free_again_after_its_end() -> None:
     server = begun_server()
-    assert of_kind(protocol_events.SessionEnded, server.receive_data(frame(End(), channel=7)))
-    (begun,) = of_kind(protocol_events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
+    assert of_kind(links.SessionEnded, server.receive_data(frame(End(), channel=7)))
+    (begun,) = of_kind(links.SessionBegun, server.receive_data(frame(begin(), channel=7)))
     assert begun.session.channel == 0
 
 
@@ -183,13 +183,13 @@ def test_a_free_channel_is_not_given_twice() -> None:
     server = opened_server()
     server.receive_data(frame(begin(), channel=1) + frame(begin(), channel=2) + frame(End(), channel=1))
     happened = server.receive_data(frame(begin(), channel=3) + frame(begin(), channel=4))
-    assert [begun.session.channel for begun in of_kind(protocol_events.SessionBegun, happened)] == [0, 2]
+    assert [begun.session.channel for begun in of_kind(links.SessionBegun, happened)] == [0, 2]
 
 
 def test_an_end_is_answered_and_a_late_detach_behind_it_is_tolerated() -> None:
     server, link = receiving_server()
     happened = server.receive_data(frame(End(), channel=7) + frame(Detach(handle=0, closed=True), channel=7))
-    assert [type(event) for event in happened] == [protocol_events.Detached, protocol_events.SessionEnded]
+    assert [type(event) for event in happened] == [links.Detached, links.SessionEnded]
     assert performatives_in(server.data_to_send()) == [End()]
     assert not server.is_finished
     assert not link.is_attached
@@ -207,8 +207,8 @@ def test_a_session_of_the_server_may_be_asked_for() -> None:
     pair.run()
     session = pair.server.begin()
     pair.run()
-    assert of_kind(protocol_events.SessionBegun, pair.at_server)[-1].session is session
-    assert of_kind(protocol_events.SessionBegun, pair.at_client)
+    assert of_kind(links.SessionBegun, pair.at_server)[-1].session is session
+    assert of_kind(links.SessionBegun, pair.at_client)
 
 
 def test_a_session_needs_an_open_connection() -> None:
@@ -241,7 +241,7 @@ def test_a_held_frame_too_large_for_the_peer_fails_the_connection() -> None:
     client.begin().attach_sender("x" * 600, None, None)
     client.data_to_send()
     happened = client.receive_data(AMQP_HEADER + frame(Open(container_id="server", max_frame_size=512)))
-    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
+    (failed,) = of_kind(links.ConnectionFailed, happened)
     assert "512" in failed.error.description
     sent = performatives_in(client.data_to_send())
     assert isinstance(sent[-1], Close)
@@ -250,7 +250,7 @@ def test_a_held_frame_too_large_for_the_peer_fails_the_connection() -> None:
 def test_no_frame_is_larger_than_the_peer_takes() -> None:
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=512)) + frame(begin()))
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach())))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach())))
     with pytest.raises(EncodeError, match="512"):
         requested.link.accept_attach(properties={"p": "x" * 600})
 
@@ -259,7 +259,7 @@ def test_no_frame_is_larger_than_the_peer_takes() -> None:
 def test_a_long_error_is_cut_to_the_peers_frames(end: str) -> None:
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=512)) + frame(begin()))
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach())))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach())))
     requested.link.accept_attach()
     server.data_to_send()
     error = Error(condition="amqp:internal-error", description="long " * 500, info={"trace": "x" * 900})
@@ -283,7 +283,7 @@ def test_more_links_than_the_peer_has_handles_end_the_session_only() -> None:
     server.receive_data(frame(begin(handle_max=0), channel=7))
     server.receive_data(frame(attach(0), channel=7))
     happened = server.receive_data(frame(attach(1), channel=7))
-    (ended,) = of_kind(protocol_events.SessionEnded, happened)
+    (ended,) = of_kind(links.SessionEnded, happened)
     assert ended.error is not None
     assert ended.error.condition == "amqp:resource-limit-exceeded"
     assert not server.is_finished
@@ -416,5 +416,5 @@ def test_half_a_frame_counts_as_heard() -> None:
 
 def test_a_finished_connection_wants_no_more_ticks() -> None:
     server = _server(ours=10_000, peers=10_000)
-    assert server.receive_data(frame(Close())) == [protocol_events.Closed(None)]
+    assert server.receive_data(frame(Close())) == [links.Closed(None)]
     assert server.tick(1.0) is None

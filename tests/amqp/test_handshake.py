@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from servicebus_amqp import Connection, ConnectionRole
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
 from servicebus_amqp.encoding.performatives import (
     Open,
@@ -13,7 +12,9 @@ from servicebus_amqp.encoding.performatives import (
     read_sasl,
     write_performative,
 )
-from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole
 from tests.amqp.wires import Pair, attach, begin, frame, of_kind, performatives_in, settings
 
 
@@ -47,14 +48,14 @@ def test_each_mechanism_is_taken_with_and_without_an_initial_response(mechanism:
     server = _server()
     init = SaslInit(mechanism=mechanism, initial_response=response, hostname="contoso")
     happened = server.receive_data(SASL_HEADER + _sasl(init))
-    assert happened == [protocol_events.HeaderReceived(sasl=True), protocol_events.SaslDone(mechanism)]
+    assert happened == [links.HeaderReceived(sasl=True), links.SaslDone(mechanism)]
     assert server.data_to_send().endswith(_sasl(SaslOutcome(code=0)))
 
 
 def test_another_mechanism_is_refused_and_ends_the_connection() -> None:
     server = _server()
     happened = server.receive_data(SASL_HEADER + _sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0a\0b")))
-    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
+    (failed,) = of_kind(links.ConnectionFailed, happened)
     assert failed.error.condition == "amqp:unauthorized-access"
     assert server.data_to_send().endswith(_sasl(SaslOutcome(code=1)))
     assert server.is_finished
@@ -63,7 +64,7 @@ def test_another_mechanism_is_refused_and_ends_the_connection() -> None:
 def test_a_client_may_skip_sasl() -> None:
     server = _server()
     happened = server.receive_data(AMQP_HEADER + frame(Open(container_id="client", hostname="contoso")))
-    assert happened == [protocol_events.HeaderReceived(sasl=False), protocol_events.Opened("contoso", "client", None)]
+    assert happened == [links.HeaderReceived(sasl=False), links.Opened("contoso", "client", None)]
     assert server.data_to_send().startswith(AMQP_HEADER)
 
 
@@ -71,7 +72,7 @@ def test_a_client_may_skip_sasl() -> None:
 def test_a_header_of_something_else_is_answered_with_ours_and_the_end(start: bytes) -> None:
     server = _server()
     (failed,) = server.receive_data(start)
-    assert isinstance(failed, protocol_events.ConnectionFailed)
+    assert isinstance(failed, links.ConnectionFailed)
     assert failed.error.condition == "amqp:connection:framing-error"
     assert server.data_to_send() == SASL_HEADER
     assert server.is_finished
@@ -81,7 +82,7 @@ def test_sasl_does_not_begin_twice() -> None:
     server = _server()
     server.receive_data(SASL_HEADER + _sasl(SaslInit(mechanism="ANONYMOUS")))
     (failed,) = server.receive_data(SASL_HEADER)
-    assert isinstance(failed, protocol_events.ConnectionFailed)
+    assert isinstance(failed, links.ConnectionFailed)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_sasl_does_not_begin_twice() -> None:
 def test_what_does_not_belong_into_the_sasl_layer_ends_the_connection(sent: bytes) -> None:
     server = _server()
     happened = server.receive_data(SASL_HEADER + sent)
-    assert len(of_kind(protocol_events.ConnectionFailed, happened)) == 1
+    assert len(of_kind(links.ConnectionFailed, happened)) == 1
     assert server.is_finished
 
 
@@ -108,10 +109,10 @@ def test_a_client_and_a_server_shake_hands() -> None:
     pair.client.open()
     pair.run()
     assert [type(event) for event in pair.at_client] == [
-        protocol_events.HeaderReceived,
-        protocol_events.SaslDone,
-        protocol_events.HeaderReceived,
-        protocol_events.Opened,
+        links.HeaderReceived,
+        links.SaslDone,
+        links.HeaderReceived,
+        links.Opened,
     ]
 
 
@@ -129,7 +130,7 @@ def test_a_client_stops_where_anonymous_is_not_offered() -> None:
     client = Connection(role=ConnectionRole.CLIENT, settings=settings("client"))
     client.open()
     happened = client.receive_data(SASL_HEADER + _sasl(SaslMechanisms(sasl_server_mechanisms=("EXTERNAL", "PLAIN"))))
-    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
+    (failed,) = of_kind(links.ConnectionFailed, happened)
     assert "EXTERNAL, PLAIN" in failed.error.description
 
 
@@ -138,7 +139,7 @@ def test_a_client_stops_where_it_is_refused() -> None:
     client.open()
     client.receive_data(SASL_HEADER + _sasl(SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS",))))
     (failed,) = client.receive_data(_sasl(SaslOutcome(code=1)))
-    assert isinstance(failed, protocol_events.ConnectionFailed)
+    assert isinstance(failed, links.ConnectionFailed)
     assert failed.error.condition == "amqp:unauthorized-access"
 
 
@@ -155,15 +156,15 @@ def test_everything_may_come_in_one_read() -> None:
     )
     happened = server.receive_data(pipelined)
     assert [type(event) for event in happened] == [
-        protocol_events.HeaderReceived,
-        protocol_events.SaslDone,
-        protocol_events.HeaderReceived,
-        protocol_events.Opened,
-        protocol_events.SessionBegun,
-        protocol_events.AttachRequested,
-        protocol_events.AttachRequested,
+        links.HeaderReceived,
+        links.SaslDone,
+        links.HeaderReceived,
+        links.Opened,
+        links.SessionBegun,
+        links.AttachRequested,
+        links.AttachRequested,
     ]
-    for requested in of_kind(protocol_events.AttachRequested, happened):
+    for requested in of_kind(links.AttachRequested, happened):
         requested.link.accept_attach()
     answer = server.data_to_send()
     amqp = answer[answer.index(AMQP_HEADER) + 8 :]

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.encoding.amqp_types import UInt
-from servicebus_amqp.encoding.codec import encode
-from servicebus_amqp.encoding.composite_types import read_list
-from servicebus_amqp.encoding.frames import unpack_frame_header
-from servicebus_amqp.encoding.performatives import Disposition, Transfer, read_performative, write_performative
-from servicebus_amqp.encoding.transfer_codec import (
+from servicebus_amqp.encoding.codec import UInt, encode
+from servicebus_amqp.encoding.frames import (
     DISPOSITION_PREFIX,
     TRANSFER_PREFIX,
     TRANSFER_ROOM,
@@ -23,9 +19,17 @@ from servicebus_amqp.encoding.transfer_codec import (
     head_of_transfer,
     read_disposition,
     read_transfer,
+    unpack_frame_header,
     write_continuation,
     write_disposition,
     write_transfer,
+)
+from servicebus_amqp.encoding.performatives import (
+    Disposition,
+    Transfer,
+    read_list,
+    read_performative,
+    write_performative,
 )
 from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.test_performatives import DISPOSITIONS, STATES, TRANSFERS, UINTS

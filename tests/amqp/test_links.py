@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from servicebus_amqp import Error, LinkRole, Source, Target
-from servicebus_amqp.encoding.amqp_types import Symbol, ULong
-from servicebus_amqp.encoding.performatives import Attach, Begin, Detach, End
-from servicebus_amqp.protocol import protocol_events
-from servicebus_amqp.protocol.link import LinkState
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.encoding.codec import Symbol, ULong
+from servicebus_amqp.encoding.performatives import Attach, Begin, Detach, End, Error, Source, Target
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection_settings import LinkRole
+from servicebus_amqp.protocol.links import LinkState, ReceiverLink, SenderLink
 from servicebus_amqp.protocol_errors import StateError
 from tests.amqp.wires import (
     Pair,
@@ -34,7 +32,7 @@ def test_an_attach_asks_with_all_that_the_owner_needs_to_decide() -> None:
     server = begun_server()
     asked = attach(3, source=Source(address="me"), properties={Symbol("k"): 1})
     (requested,) = server.receive_data(frame(asked, channel=7))
-    assert isinstance(requested, protocol_events.AttachRequested)
+    assert isinstance(requested, links.AttachRequested)
     assert (requested.name, requested.role) == ("link-3", LinkRole.RECEIVER)
     assert (requested.source, requested.target) == (Source(address="me"), Target(address="orders"))
     assert requested.properties == {"k": 1}
@@ -44,7 +42,7 @@ def test_an_attach_asks_with_all_that_the_owner_needs_to_decide() -> None:
 def test_an_accepted_attach_echoes_both_termini_and_the_settle_modes() -> None:
     server = begun_server()
     asked = attach(3, role=True, source=Source(address="q", filter={Symbol("f"): ULong(1)}), rcv_settle_mode=1)
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(asked, channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(asked, channel=7)))
     requested.link.accept_attach(properties={"p": 1}, max_message_size=1000, initial_delivery_count=5)
     (answer,) = performatives_in(server.data_to_send())
     assert isinstance(answer, Attach)
@@ -57,7 +55,7 @@ def test_an_accepted_attach_echoes_both_termini_and_the_settle_modes() -> None:
 def test_termini_of_the_owner_take_the_place_of_the_echo() -> None:
     server = begun_server()
     asked = attach(0, role=True, source=Source(address="q", filter={Symbol("session"): None}))
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(asked, channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(asked, channel=7)))
     assert requested.source is not None
     requested.link.accept_attach(requested.source.with_filter({"session": "id-7"}))
     (answer,) = performatives_in(server.data_to_send())
@@ -69,27 +67,27 @@ def test_termini_of_the_owner_take_the_place_of_the_echo() -> None:
 @pytest.mark.parametrize("role", [False, True])
 def test_a_refusal_is_an_attach_without_termini_and_a_detach_with_the_error(role: bool) -> None:
     server = begun_server()
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(role=role), channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(role=role), channel=7)))
     requested.link.refuse(NOT_FOUND)
     answer, detach = performatives_in(server.data_to_send())
     assert isinstance(answer, Attach)
     assert (answer.source, answer.target) == (None, None)
     assert (answer.initial_delivery_count is None) is not role
     assert detach == Detach(handle=answer.handle, closed=True, error=NOT_FOUND)
-    assert of_kind(protocol_events.Detached, server.receive_data(frame(Detach(handle=0, closed=True), channel=7)))
+    assert of_kind(links.Detached, server.receive_data(frame(Detach(handle=0, closed=True), channel=7)))
     assert server.data_to_send() == b""
 
 
 def test_a_client_sees_a_refusal_as_detached_with_the_error() -> None:
-    def refuse(event: protocol_events.Event) -> None:
-        if isinstance(event, protocol_events.AttachRequested):
+    def refuse(event: links.Event) -> None:
+        if isinstance(event, links.AttachRequested):
             event.link.refuse(NOT_FOUND)
 
     pair = Pair(on_server=refuse)
     link = pair.sender()
-    (detached,) = of_kind(protocol_events.Detached, pair.at_client)
-    assert detached == protocol_events.Detached(link, closed=True, error=NOT_FOUND)
-    assert of_kind(protocol_events.Detached, pair.at_server)
+    (detached,) = of_kind(links.Detached, pair.at_client)
+    assert detached == links.Detached(link, closed=True, error=NOT_FOUND)
+    assert of_kind(links.Detached, pair.at_server)
     assert pair.client.failure is pair.server.failure is None
 
 
@@ -105,8 +103,8 @@ def test_a_link_is_answered_once() -> None:
 def test_actions_on_a_link_that_went_in_the_same_read_do_nothing(act: str) -> None:
     server = begun_server()
     happened = server.receive_data(frame(attach(), channel=7) + frame(Detach(handle=0, closed=True), channel=7))
-    assert [type(event) for event in happened] == [protocol_events.AttachRequested, protocol_events.Detached]
-    link = of_kind(protocol_events.AttachRequested, happened)[0].link
+    assert [type(event) for event in happened] == [links.AttachRequested, links.Detached]
+    link = of_kind(links.AttachRequested, happened)[0].link
     assert isinstance(link, ReceiverLink)
     acts: dict[str, Any] = {
         "accept": link.accept_attach,
@@ -133,7 +131,7 @@ def test_a_detach_is_answered_alike(closed: bool) -> None:
     server, link = receiving_server()
     error = Error(condition="amqp:internal-error", description="client gave up")
     happened = server.receive_data(frame(Detach(handle=0, closed=closed, error=error), channel=7))
-    assert happened == [protocol_events.Detached(link, closed, error)]
+    assert happened == [links.Detached(link, closed, error)]
     assert performatives_in(server.data_to_send()) == [Detach(handle=0, closed=closed)]
 
 
@@ -143,15 +141,13 @@ def test_our_detach_ends_with_the_peers_answer() -> None:
     link.detach()
     assert performatives_in(server.data_to_send()) == [Detach(handle=0, closed=True, error=NOT_FOUND)]
     assert link.state is LinkState.DETACHING
-    assert server.receive_data(frame(Detach(handle=0, closed=True), channel=7)) == [
-        protocol_events.Detached(link, True, None)
-    ]
+    assert server.receive_data(frame(Detach(handle=0, closed=True), channel=7)) == [links.Detached(link, True, None)]
     assert server.data_to_send() == b""
 
 
 def test_a_detach_before_the_answer_says_so_in_full() -> None:
     server = begun_server()
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(), channel=7)))
     requested.link.detach()
     assert [type(found) for found in performatives_in(server.data_to_send())] == [Attach, Detach]
 
@@ -161,7 +157,7 @@ def test_what_comes_on_a_link_we_detached_is_ignored() -> None:
     link.detach()
     late = frame(transfer(1), b"late", channel=7) + frame(flow(handle=0, delivery_count=9), channel=7)
     assert server.receive_data(late) == []
-    assert of_kind(protocol_events.Detached, server.receive_data(frame(Detach(handle=0), channel=7)))
+    assert of_kind(links.Detached, server.receive_data(frame(Detach(handle=0), channel=7)))
     assert not server.is_finished
 
 
@@ -169,7 +165,7 @@ def test_what_comes_on_a_link_we_detached_is_ignored() -> None:
 def test_what_comes_on_a_handle_its_own_side_detached_ends_the_session(late: Any) -> None:
     server, _ = receiving_server()
     happened = server.receive_data(frame(Detach(handle=0), channel=7) + frame(late, channel=7))
-    (ended,) = of_kind(protocol_events.SessionEnded, happened)
+    (ended,) = of_kind(links.SessionEnded, happened)
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:unattached-handle"
     assert not server.is_finished
@@ -185,22 +181,20 @@ def test_a_second_detach_is_tolerated() -> None:
 def test_a_handle_in_use_ends_the_session_but_not_the_connection() -> None:
     server, link = receiving_server()
     happened = server.receive_data(frame(attach(0, name="other"), channel=7))
-    assert [type(event) for event in happened] == [protocol_events.Detached, protocol_events.SessionEnded]
-    (ended,) = of_kind(protocol_events.SessionEnded, happened)
+    assert [type(event) for event in happened] == [links.Detached, links.SessionEnded]
+    (ended,) = of_kind(links.SessionEnded, happened)
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:handle-in-use"
     assert performatives_in(server.data_to_send()) == [End(error=ended.error)]
     assert not link.is_attached
     assert server.receive_data(frame(transfer(), channel=7) + frame(End(), channel=7)) == []
-    assert of_kind(protocol_events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
+    assert of_kind(links.SessionBegun, server.receive_data(frame(begin(), channel=7)))
 
 
 def test_a_handle_may_be_used_again_after_its_detach() -> None:
     server, first = receiving_server()
     server.receive_data(frame(Detach(handle=0, closed=True), channel=7))
-    (requested,) = of_kind(
-        protocol_events.AttachRequested, server.receive_data(frame(attach(0, name="new"), channel=7))
-    )
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(0, name="new"), channel=7)))
     assert requested.link is not first
     requested.link.accept_attach()
     answer = performatives_in(server.data_to_send())[-1]
@@ -211,14 +205,14 @@ def test_a_handle_may_be_used_again_after_its_detach() -> None:
 def test_three_hundred_links_of_one_session_are_told_apart() -> None:
     pair = Pair()
     session = pair.begin()
-    links = [session.attach_sender(f"link-{n}", Source(), Target(address=f"q{n}")) for n in range(300)]
+    made = [session.attach_sender(f"link-{n}", Source(), Target(address=f"q{n}")) for n in range(300)]
     pair.run()
-    for number, link in enumerate(links):
+    for number, link in enumerate(made):
         assert link.send(b"m", tag=b"%d" % number) is not None
     pair.run()
-    deliveries = of_kind(protocol_events.DeliveryReceived, pair.at_server)
+    deliveries = of_kind(links.DeliveryReceived, pair.at_server)
     assert [delivery.link.name for delivery in deliveries] == [f"link-{n}" for n in range(300)]
-    for link in links[:200]:
+    for link in made[:200]:
         link.detach()
     pair.run()
     again = [session.attach_sender(f"again-{n}", Source(), Target(address="q")) for n in range(200)]
@@ -233,7 +227,7 @@ def test_one_name_may_stand_for_a_link_in_each_direction() -> None:
     sender = session.attach_sender("cbs", Source(address="$cbs"), Target(address="$cbs"))
     receiver = session.attach_receiver("cbs", Source(address="$cbs"), Target(address="$cbs"))
     pair.run()
-    assert [event.link for event in of_kind(protocol_events.Attached, pair.at_client)] == [sender, receiver]
+    assert [event.link for event in of_kind(links.Attached, pair.at_client)] == [sender, receiver]
     assert sender.is_attached
     assert receiver.is_attached
 
@@ -242,7 +236,7 @@ def test_a_flow_may_come_before_the_attach_is_answered() -> None:
     server = begun_server()
     asked = frame(attach(role=True), channel=7) + frame(flow(handle=0, link_credit=5), channel=7)
     (requested, credited) = server.receive_data(asked)
-    assert isinstance(credited, protocol_events.FlowReceived)
+    assert isinstance(credited, links.FlowReceived)
     link = credited.link
     assert isinstance(link, SenderLink)
     assert link.credit == 5
@@ -250,12 +244,12 @@ def test_a_flow_may_come_before_the_attach_is_answered() -> None:
     assert server.data_to_send() == b""
     link.accept_attach()
     assert [type(found).__name__ for found in performatives_in(server.data_to_send())] == ["Attach", "Transfer"]
-    assert isinstance(requested, protocol_events.AttachRequested)
+    assert isinstance(requested, links.AttachRequested)
 
 
 def test_a_transfer_on_a_link_we_send_on_ends_the_session() -> None:
     server, _ = sending_server()
-    (ended,) = of_kind(protocol_events.SessionEnded, server.receive_data(frame(transfer(), channel=7)))
+    (ended,) = of_kind(links.SessionEnded, server.receive_data(frame(transfer(), channel=7)))
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:errant-link"
 
@@ -265,8 +259,8 @@ def test_ending_a_session_detaches_its_links_silently_on_the_wire() -> None:
     link = pair.sender()
     link.session.end(Error(condition="amqp:internal-error", description="enough"))
     pair.run()
-    assert [type(event) for event in pair.at_server[-2:]] == [protocol_events.Detached, protocol_events.SessionEnded]
-    assert [type(event) for event in pair.at_client[-2:]] == [protocol_events.Detached, protocol_events.SessionEnded]
+    assert [type(event) for event in pair.at_server[-2:]] == [links.Detached, links.SessionEnded]
+    assert [type(event) for event in pair.at_client[-2:]] == [links.Detached, links.SessionEnded]
     with pytest.raises(StateError, match="another session"):
         link.session.attach_sender("more", None, None)
 
@@ -294,15 +288,15 @@ def test_an_attach_and_its_answer_may_be_those_of_another_connection() -> None:
         "settle_modes": (1, 0),
     }
 
-    def answer(event: protocol_events.Event) -> None:
-        if isinstance(event, protocol_events.AttachRequested):
+    def answer(event: links.Event) -> None:
+        if isinstance(event, links.AttachRequested):
             event.link.accept_attach(properties={Symbol("k"): "v"}, **passed_on)
 
     pair = Pair(on_server=answer)
     pair.begin().attach_receiver("relayed", Source(address="orders", filter={Symbol("f"): "s"}), None, **passed_on)
     pair.run()
-    (requested,) = of_kind(protocol_events.AttachRequested, pair.at_server)
-    (answered,) = of_kind(protocol_events.Attached, pair.at_client)
+    (requested,) = of_kind(links.AttachRequested, pair.at_server)
+    (answered,) = of_kind(links.Attached, pair.at_client)
     for seen in (requested.attach, answered.attach):
         assert (seen.name, seen.unsettled, seen.incomplete_unsettled) == ("relayed", {b"tag": None}, True)
         assert (seen.offered_capabilities, seen.desired_capabilities) == (("a",), ("b", "c"))

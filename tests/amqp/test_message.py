@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong
-from servicebus_amqp.encoding.codec import described, encode, encode_list
+from servicebus_amqp.encoding.codec import (
+    Array,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    described,
+    encode,
+    encode_list,
+)
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DATA,

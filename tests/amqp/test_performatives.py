@@ -7,28 +7,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released, Source, Target
-from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, UInt, ULong
-from servicebus_amqp.encoding.codec import decode, described, encode, encode_list
-from servicebus_amqp.encoding.messaging_types import Coordinator, Received, fit_error, read_state, write_state
+from servicebus_amqp.encoding.codec import Array, Described, Symbol, UInt, ULong, decode, described, encode, encode_list
 from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
     Attach,
     Begin,
     Close,
+    Coordinator,
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
+    Modified,
     Open,
+    Received,
+    Rejected,
+    Released,
     SaslChallenge,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
     SaslResponse,
+    Source,
+    Target,
     Transfer,
+    fit_error,
     read_performative,
     read_sasl,
+    read_state,
     write_performative,
+    write_state,
 )
 from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.values import SYMBOLS, TEXT

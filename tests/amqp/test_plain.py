@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from servicebus_amqp import Connection, ConnectionRole
 from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_amqp.encoding.performatives import SaslMechanisms, SaslOutcome, read_sasl
-from servicebus_amqp.protocol import protocol_events
-from servicebus_amqp.protocol.connection_settings import SaslCode
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, SaslCode
 from servicebus_amqp.protocol.handshake import read_plain
 from tests.amqp.plain_client import WRONG, init, response
 from tests.amqp.wires import of_kind, settings
@@ -42,7 +42,7 @@ def test_a_server_with_keys_offers_the_mechanisms_of_the_service() -> None:
 def test_the_name_of_a_key_and_the_key_are_welcome(identity: bytes) -> None:
     one = server()
     happened = one.receive_data(SASL_HEADER + init(identity + response("web", "right")))
-    assert of_kind(protocol_events.SaslDone, happened) == [protocol_events.SaslDone("PLAIN")]
+    assert of_kind(links.SaslDone, happened) == [links.SaslDone("PLAIN")]
     assert outcome_of(one) == SaslOutcome(code=0, additional_data=b"Welcome!")
 
 
@@ -50,7 +50,7 @@ def test_the_name_of_a_key_and_the_key_are_welcome(identity: bytes) -> None:
 def test_what_is_no_key_is_refused_and_ends_the_connection(sent: bytes | None) -> None:
     one = server()
     happened = one.receive_data(SASL_HEADER + init(sent))
-    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
+    (failed,) = of_kind(links.ConnectionFailed, happened)
     assert failed.error.condition == "amqp:unauthorized-access"
     assert outcome_of(one) == SaslOutcome(code=1)
     assert one.is_finished
@@ -60,14 +60,14 @@ def test_a_password_of_64_kb_is_no_frame_of_the_sasl_layer() -> None:
     asked: list[str] = []
     one = server(plain=lambda name, _: asked.append(name))
     happened = one.receive_data(SASL_HEADER + init(response("web", "x" * 65536)))
-    assert of_kind(protocol_events.ConnectionFailed, happened)
+    assert of_kind(links.ConnectionFailed, happened)
     assert asked == []
 
 
 def test_a_judge_without_an_answer_leaves_the_client_waiting() -> None:
     one = server(plain=lambda *_: None)
     happened = one.receive_data(SASL_HEADER + init(response("web", "right")))
-    assert happened == [protocol_events.HeaderReceived(sasl=True)]
+    assert happened == [links.HeaderReceived(sasl=True)]
     assert not one.is_finished
 
 

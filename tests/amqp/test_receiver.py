@@ -5,12 +5,24 @@ from typing import Any
 
 import pytest
 
-from servicebus_amqp import ACCEPTED, RELEASED, Connection, ConnectionRole, Error, Modified, Rejected
-from servicebus_amqp.encoding.amqp_types import Described, ULong
+from servicebus_amqp.encoding.codec import Described, ULong
 from servicebus_amqp.encoding.frames import AMQP_HEADER
-from servicebus_amqp.encoding.performatives import Attach, Detach, Disposition, Flow, Open
-from servicebus_amqp.protocol import protocol_events
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Attach,
+    Detach,
+    Disposition,
+    Error,
+    Flow,
+    Modified,
+    Open,
+    Rejected,
+)
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole
+from servicebus_amqp.protocol.links import ReceiverLink
 from servicebus_amqp.protocol_errors import EncodeError
 from tests.amqp.wires import (
     NEAR_WRAP,
@@ -28,7 +40,7 @@ from tests.amqp.wires import (
 )
 
 
-def _receive(server: Connection, *transfers: Any, payload: bytes = b"m") -> list[protocol_events.Event]:
+def _receive(server: Connection, *transfers: Any, payload: bytes = b"m") -> list[links.Event]:
     return server.receive_data(b"".join(frame(found, payload, channel=7) for found in transfers))
 
 
@@ -36,9 +48,7 @@ def _dispositions(server: Connection) -> list[Disposition]:
     return [found for found in performatives_in(server.data_to_send()) if isinstance(found, Disposition)]
 
 
-def _condition(
-    happened: list[protocol_events.Event], kind: type[protocol_events.SessionEnded] | type[protocol_events.Detached]
-) -> str:
+def _condition(happened: list[links.Event], kind: type[links.SessionEnded] | type[links.Detached]) -> str:
     error = of_kind(kind, happened)[-1].error
     assert error is not None
     return error.condition
@@ -48,7 +58,7 @@ def test_a_message_comes_with_all_its_marks() -> None:
     server, link = receiving_server()
     sent = transfer(9, delivery_tag=b"\xff\x00", message_format=0x80013700, settled=True)
     assert _receive(server, sent, payload=b"raw") == [
-        protocol_events.DeliveryReceived(link, 9, b"\xff\x00", 0x80013700, b"raw", True)
+        links.DeliveryReceived(link, 9, b"\xff\x00", 0x80013700, b"raw", True)
     ]
 
 
@@ -58,7 +68,7 @@ def test_the_frames_of_a_message_are_joined() -> None:
     second = frame(transfer(None, delivery_tag=None, more=True), b"two ", channel=7)
     third = frame(transfer(9, delivery_tag=None), b"three", channel=7)
     assert server.receive_data(first + second) == []
-    assert server.receive_data(third) == [protocol_events.DeliveryReceived(link, 9, b"9", 3, b"one two three", False)]
+    assert server.receive_data(third) == [links.DeliveryReceived(link, 9, b"9", 3, b"one two three", False)]
 
 
 def test_messages_of_two_links_may_be_interleaved() -> None:
@@ -74,14 +84,14 @@ def test_messages_of_two_links_may_be_interleaved() -> None:
         frame(transfer(None), b"b", channel=7),
         frame(transfer(None, handle=1), b"y", channel=7),
     ]
-    happened = of_kind(protocol_events.DeliveryReceived, server.receive_data(b"".join(parts)))
+    happened = of_kind(links.DeliveryReceived, server.receive_data(b"".join(parts)))
     assert [(delivery.link, delivery.payload) for delivery in happened] == [(link, b"ab"), (other, b"xy")]
 
 
 def test_a_later_frame_may_settle_the_message() -> None:
     server, _ = receiving_server()
     (delivery,) = _receive(server, transfer(1, more=True), transfer(1, settled=True))
-    assert isinstance(delivery, protocol_events.DeliveryReceived)
+    assert isinstance(delivery, links.DeliveryReceived)
     assert delivery.settled
 
 
@@ -94,7 +104,7 @@ def test_an_aborted_message_is_dropped_and_uses_its_credit(first: Any) -> None:
     assert happened == []
     assert link.credit == 9
     (delivery,) = _receive(server, transfer(2), payload=b"next")
-    assert isinstance(delivery, protocol_events.DeliveryReceived)
+    assert isinstance(delivery, links.DeliveryReceived)
     assert delivery.payload == b"next"
 
 
@@ -114,7 +124,7 @@ def test_an_aborted_message_may_say_that_more_follows() -> None:
 )
 def test_transfers_that_make_no_sense_end_the_session(wrong: tuple[Any, ...]) -> None:
     server, _ = receiving_server()
-    assert _condition(_receive(server, *wrong), protocol_events.SessionEnded) == "amqp:invalid-field"
+    assert _condition(_receive(server, *wrong), links.SessionEnded) == "amqp:invalid-field"
     assert not server.is_finished
 
 
@@ -144,7 +154,7 @@ def test_credit_falls_with_each_message() -> None:
 def test_a_message_beyond_the_credit_detaches_the_link() -> None:
     server, link = receiving_server(credit=1)
     happened = _receive(server, transfer(1), transfer(2))
-    assert _condition(happened, protocol_events.Detached) == "amqp:link:transfer-limit-exceeded"
+    assert _condition(happened, links.Detached) == "amqp:link:transfer-limit-exceeded"
     detach = performatives_in(server.data_to_send())[-1]
     assert isinstance(detach, Detach)
     assert detach.closed
@@ -156,8 +166,8 @@ def test_credit_that_was_taken_back_may_still_be_under_way() -> None:
     server, link = receiving_server(credit=5)
     link.flow(1)
     happened = _receive(server, *[transfer(number) for number in range(5)])
-    assert len(of_kind(protocol_events.DeliveryReceived, happened)) == 5
-    assert _condition(_receive(server, transfer(5)), protocol_events.Detached) == "amqp:link:transfer-limit-exceeded"
+    assert len(of_kind(links.DeliveryReceived, happened)) == 5
+    assert _condition(_receive(server, transfer(5)), links.Detached) == "amqp:link:transfer-limit-exceeded"
 
 
 def test_flow_sets_the_credit_and_tells_the_windows() -> None:
@@ -173,9 +183,9 @@ def test_a_drained_sender_takes_its_credit_with_it() -> None:
     server, link = receiving_server(credit=10)
     _receive(server, transfer(1))
     (told,) = server.receive_data(frame(flow(handle=0, delivery_count=10, link_credit=0, drain=True), channel=7))
-    assert isinstance(told, protocol_events.FlowReceived)
+    assert isinstance(told, links.FlowReceived)
     assert (told.credit, link.credit, link.delivery_count) == (0, 0, 10)
-    assert _condition(_receive(server, transfer(2)), protocol_events.Detached) == "amqp:link:transfer-limit-exceeded"
+    assert _condition(_receive(server, transfer(2)), links.Detached) == "amqp:link:transfer-limit-exceeded"
 
 
 def test_a_senders_echo_is_answered_with_the_credit() -> None:
@@ -239,7 +249,7 @@ def test_a_sender_may_settle_its_own_delivery() -> None:
     server, link = receiving_server()
     _receive(server, transfer(1))
     said = frame(Disposition(role=False, first=1, settled=True, state=ACCEPTED), channel=7)
-    assert server.receive_data(said) == [protocol_events.DispositionReceived(link, 1, b"1", ACCEPTED, True)]
+    assert server.receive_data(said) == [links.DispositionReceived(link, 1, b"1", ACCEPTED, True)]
     link.settle(1, ACCEPTED)
     assert server.data_to_send() == b""
 
@@ -249,7 +259,7 @@ def test_a_message_above_the_limit_is_rejected_and_the_link_stays(parts: int) ->
     server, link = receiving_server(accept_with={"max_message_size": 10})
     transfers = [transfer(1, more=part < parts - 1) for part in range(parts)]
     happened = _receive(server, *transfers, payload=bytes(11))
-    assert happened == [protocol_events.DeliveryTooLarge(link, 1, b"1", 11 * parts, False)]
+    assert happened == [links.DeliveryTooLarge(link, 1, b"1", 11 * parts, False)]
     found, settled = _dispositions(server)
     assert (found.settled, settled.settled) == (False, True)
     assert isinstance(found.state, Rejected)
@@ -257,7 +267,7 @@ def test_a_message_above_the_limit_is_rejected_and_the_link_stays(parts: int) ->
     assert found.state.error is not None
     assert found.state.error.condition == "amqp:link:message-size-exceeded"
     assert str(11 * parts) in found.state.error.description
-    assert of_kind(protocol_events.DeliveryReceived, _receive(server, transfer(2), payload=bytes(10)))
+    assert of_kind(links.DeliveryReceived, _receive(server, transfer(2), payload=bytes(10)))
 
 
 @pytest.mark.parametrize("outcome", [Rejected(error=Error(condition="amqp:not-allowed")), RELEASED, Modified()])
@@ -301,13 +311,13 @@ def test_a_message_above_the_limit_takes_no_memory_while_it_comes_in() -> None:
 def test_a_settled_message_above_the_limit_is_dropped() -> None:
     server, link = receiving_server(max_message_size=10)
     happened = _receive(server, transfer(1, settled=True), payload=bytes(11))
-    assert happened == [protocol_events.DeliveryTooLarge(link, 1, b"1", 11, True)]
+    assert happened == [links.DeliveryTooLarge(link, 1, b"1", 11, True)]
     assert server.data_to_send() == b""
 
 
 def test_the_limit_of_the_settings_is_told_in_the_attach() -> None:
     server = begun_server(max_message_size=4711)
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(), channel=7)))
     requested.link.accept_attach()
     (answer,) = performatives_in(server.data_to_send())
     assert isinstance(answer, Attach)
@@ -327,21 +337,21 @@ def test_our_window_opens_again_when_half_is_used() -> None:
 def test_frames_beyond_our_window_end_the_session() -> None:
     server, _ = receiving_server(incoming_window=3)
     happened = _receive(server, *[transfer(number, settled=True) for number in range(4)])
-    assert len(of_kind(protocol_events.DeliveryReceived, happened)) == 3
-    assert _condition(happened, protocol_events.SessionEnded) == "amqp:session:window-violation"
+    assert len(of_kind(links.DeliveryReceived, happened)) == 3
+    assert _condition(happened, links.SessionEnded) == "amqp:session:window-violation"
 
 
 def test_every_frame_of_a_message_uses_the_window() -> None:
     server, _ = receiving_server(incoming_window=3)
     happened = _receive(server, *[transfer(1, more=True)] * 4)
-    assert _condition(happened, protocol_events.SessionEnded) == "amqp:session:window-violation"
+    assert _condition(happened, links.SessionEnded) == "amqp:session:window-violation"
 
 
 def _with_small_frames() -> tuple[Connection, ReceiverLink]:
     """A server that has one message of a client which takes frames of 512 bytes."""
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER + frame(Open(container_id="c", max_frame_size=512)) + frame(begin()))
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach())))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach())))
     link = requested.link
     assert isinstance(link, ReceiverLink)
     link.accept_attach()
@@ -387,5 +397,5 @@ def test_a_client_may_grant_credit_before_the_attach_is_answered() -> None:
     link = session.attach_receiver("orders", None, None)
     link.flow(3)
     pair.run()
-    (credited,) = of_kind(protocol_events.FlowReceived, pair.at_server)
+    (credited,) = of_kind(links.FlowReceived, pair.at_server)
     assert credited.credit == 3

@@ -20,8 +20,14 @@ from azure.servicebus._pyamqp.types import AMQPTypes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp import ACCEPTED, Error, Modified, Rejected, Target
-from servicebus_amqp.encoding.amqp_types import Timestamp, UInt
+from servicebus_amqp.encoding.codec import Timestamp, UInt
+from servicebus_amqp.encoding.frames import (
+    DispositionHead,
+    TransferHead,
+    read_disposition,
+    read_transfer,
+    write_disposition,
+)
 from servicebus_amqp.encoding.message_sections import (
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
@@ -39,19 +45,17 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
 )
 from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
     Attach,
     Close,
     Detach,
     End,
+    Error,
+    Modified,
+    Rejected,
+    Target,
     read_performative,
     write_performative,
-)
-from servicebus_amqp.encoding.transfer_codec import (
-    DispositionHead,
-    TransferHead,
-    read_disposition,
-    read_transfer,
-    write_disposition,
 )
 from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.annotations import write_annotations

@@ -6,10 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp import ACCEPTED, Connection, ConnectionRole, Error, Modified, Rejected, SenderLink
 from servicebus_amqp.encoding.frames import AMQP_HEADER
-from servicebus_amqp.encoding.performatives import Detach, Disposition, Flow, Open, Transfer
-from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    Detach,
+    Disposition,
+    Error,
+    Flow,
+    Modified,
+    Open,
+    Rejected,
+    Transfer,
+)
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole
+from servicebus_amqp.protocol.links import SenderLink
 from servicebus_amqp.protocol_errors import EncodeError
 from tests.amqp.wires import (
     NEAR_WRAP,
@@ -38,7 +50,7 @@ def _small_frames(credit: int = 100, window: int = 1000) -> tuple[Connection, Se
         + frame(Open(container_id="c", max_frame_size=512))
         + frame(begin(incoming_window=window), channel=7)
     )
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(role=True), channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(role=True), channel=7)))
     requested.link.accept_attach()
     server.receive_data(frame(flow(handle=0, delivery_count=0, link_credit=credit, incoming_window=window), channel=7))
     server.data_to_send()
@@ -194,9 +206,7 @@ def test_a_flow_event_tells_the_credit_there_is() -> None:
     server, link = sending_server(credit=10)
     link.send(b"m", tag=b"1")
     told = flow(handle=0, delivery_count=0, link_credit=10, properties={"p": 1})
-    assert server.receive_data(frame(told, channel=7)) == [
-        protocol_events.FlowReceived(link, 9, False, False, {"p": 1})
-    ]
+    assert server.receive_data(frame(told, channel=7)) == [links.FlowReceived(link, 9, False, False, {"p": 1})]
 
 
 def test_credit_counts_across_the_wrap_of_the_delivery_count() -> None:
@@ -218,7 +228,7 @@ def test_a_drain_gives_back_what_the_owner_does_not_use() -> None:
     server, link = sending_server(credit=0)
     drain = flow(handle=0, delivery_count=0, link_credit=5, drain=True)
     (drained,) = server.receive_data(frame(drain, channel=7))
-    assert isinstance(drained, protocol_events.FlowReceived)
+    assert isinstance(drained, links.FlowReceived)
     assert drained.drain
     link.send(b"last", tag=b"1")
     sent = performatives_in(server.data_to_send())
@@ -234,7 +244,7 @@ def test_a_drain_may_be_left_to_the_owner() -> None:
     server, link = sending_server(credit=0)
     link.answers_drains = False
     (drained,) = server.receive_data(frame(flow(handle=0, delivery_count=0, link_credit=5, drain=True), channel=7))
-    assert isinstance(drained, protocol_events.FlowReceived)
+    assert isinstance(drained, links.FlowReceived)
     assert (drained.credit, drained.drain) == (5, True)
     link.send(b"relayed", tag=b"1")
     assert [type(found) for found in performatives_in(server.data_to_send())] == [Transfer]
@@ -283,8 +293,7 @@ def test_a_disposition_of_a_range_names_every_delivery_across_the_wrap() -> None
     assert ids == [2**32 - 2, 2**32 - 1, 0, 1]
     happened = _settled(server, 2**32 - 2, 1)
     assert happened == [
-        protocol_events.DispositionReceived(link, number, b"%d" % index, ACCEPTED, True)
-        for index, number in enumerate(ids)
+        links.DispositionReceived(link, number, b"%d" % index, ACCEPTED, True) for index, number in enumerate(ids)
     ]
     assert _settled(server, 2**32 - 2, 1) == []
 
@@ -330,7 +339,7 @@ def test_a_wide_range_names_its_own_deliveries_only() -> None:
 
 def test_a_range_that_runs_backwards_ends_the_session() -> None:
     server, _ = sending_server()
-    (ended,) = of_kind(protocol_events.SessionEnded, _settled(server, 9, 8))
+    (ended,) = of_kind(links.SessionEnded, _settled(server, 9, 8))
     assert ended.error is not None
     assert ended.error.condition == "amqp:invalid-field"
 
@@ -371,6 +380,6 @@ def test_nothing_waits_for_ever_between_two_of_ours() -> None:
     for number, message in enumerate(messages):
         link.send(message, tag=b"%d" % number)
     pair.run()
-    received = of_kind(protocol_events.DeliveryReceived, pair.at_server)
+    received = of_kind(links.DeliveryReceived, pair.at_server)
     assert [delivery.payload for delivery in received] == messages
     assert [delivery.delivery_id for delivery in received] == [(NEAR_WRAP + 1 + n) % 2**32 for n in range(60)]

@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp import ACCEPTED, Connection, ConnectionRole, SenderLink, Session
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
-from servicebus_amqp.encoding.performatives import Close, Detach, Disposition, End, Open, SaslInit, write_performative
-from servicebus_amqp.protocol import protocol_events
-from servicebus_amqp.protocol.link import Link
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Open,
+    SaslInit,
+    write_performative,
+)
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection, Session
+from servicebus_amqp.protocol.connection_settings import ConnectionRole
+from servicebus_amqp.protocol.links import Link, ReceiverLink, SenderLink
 from tests.amqp.test_performatives import PERFORMATIVES
 from tests.amqp.wires import attach, begin, flow, frame, receiving_server, settings, transfer
 
@@ -45,18 +54,18 @@ TRAFFIC = b"".join(
 )
 
 
-def _act(event: protocol_events.Event) -> None:
-    if isinstance(event, protocol_events.AttachRequested):
+def _act(event: links.Event) -> None:
+    if isinstance(event, links.AttachRequested):
         event.link.accept_attach()
         if isinstance(event.link, ReceiverLink):
             event.link.flow(10)
-    elif isinstance(event, protocol_events.FlowReceived) and isinstance(event.link, SenderLink) and event.link.credit:
+    elif isinstance(event, links.FlowReceived) and isinstance(event.link, SenderLink) and event.link.credit:
         event.link.send(b"to you", tag=b"s")
-    elif isinstance(event, protocol_events.DeliveryReceived):
+    elif isinstance(event, links.DeliveryReceived):
         event.link.settle(event.delivery_id, ACCEPTED)
 
 
-def _shown(event: protocol_events.Event) -> Any:
+def _shown(event: links.Event) -> Any:
     """An event without the identity of its link or session."""
     values = event if isinstance(event, tuple) else [getattr(event, name) for name in event.__slots__]
     owned = (Link, Session)
@@ -147,11 +156,11 @@ def test_a_damaged_stream_says_the_same_in_any_pieces(name: str, data: st.DataOb
 def test_a_frame_in_many_pieces_costs_no_more_than_its_length() -> None:
     server, _ = receiving_server(max_frame_size=2**22, max_message_size=None)
     data = frame(transfer(1), bytes(3_000_000), channel=7)
-    happened: list[protocol_events.Event] = []
+    happened: list[links.Event] = []
     for at in range(0, len(data), 100):
         happened += server.receive_data(data[at : at + 100])
     (delivery,) = happened
-    assert isinstance(delivery, protocol_events.DeliveryReceived)
+    assert isinstance(delivery, links.DeliveryReceived)
     assert len(delivery.payload) == 3_000_000
 
 
@@ -159,7 +168,7 @@ def test_a_frame_in_many_pieces_costs_no_more_than_its_length() -> None:
 def test_no_bytes_make_an_exception_at_the_start(data: bytes) -> None:
     server = Connection(role=ConnectionRole.SERVER, settings=settings())
     for event in server.receive_data(data):
-        assert isinstance(event, protocol_events.HeaderReceived | protocol_events.ConnectionFailed)
+        assert isinstance(event, links.HeaderReceived | links.ConnectionFailed)
     server.data_to_send()
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from servicebus_amqp.encoding.amqp_types import (
+from servicebus_amqp.encoding.codec import (
     Array,
     Byte,
     Char,

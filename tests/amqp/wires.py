@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from servicebus_amqp import Connection, ConnectionRole, ConnectionSettings, SenderLink, Session, Source, Target
 from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame, unpack_frame_header
 from servicebus_amqp.encoding.performatives import (
     Attach,
@@ -13,15 +12,19 @@ from servicebus_amqp.encoding.performatives import (
     Flow,
     Open,
     Performative,
+    Source,
+    Target,
     Transfer,
     read_performative,
     write_performative,
 )
-from servicebus_amqp.protocol import protocol_events
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol import links
+from servicebus_amqp.protocol.connection import Connection, Session
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
 
 E = TypeVar("E")
-Handler = Callable[[protocol_events.Event], None]
+Handler = Callable[[links.Event], None]
 NEAR_WRAP = 2**32 - 3
 
 
@@ -31,13 +34,13 @@ def settings(name: str = "peer", **changes: Any) -> ConnectionSettings:
     return ConnectionSettings(container_id=name, **(defaults | changes))
 
 
-def of_kind(kind: type[E], happened: list[protocol_events.Event]) -> list[E]:
+def of_kind(kind: type[E], happened: list[links.Event]) -> list[E]:
     return [event for event in happened if isinstance(event, kind)]
 
 
-def accept(event: protocol_events.Event) -> None:
+def accept(event: links.Event) -> None:
     """A server that takes every link, gives credit, and touches nothing else."""
-    if isinstance(event, protocol_events.AttachRequested):
+    if isinstance(event, links.AttachRequested):
         event.link.accept_attach()
         if isinstance(event.link, ReceiverLink):
             event.link.flow(100)
@@ -55,8 +58,8 @@ class Pair:
         self.client = Connection(role=ConnectionRole.CLIENT, settings=client or settings("client"))
         self.server = Connection(role=ConnectionRole.SERVER, settings=server or settings("server"))
         self.on_server = on_server
-        self.at_client: list[protocol_events.Event] = []
-        self.at_server: list[protocol_events.Event] = []
+        self.at_client: list[links.Event] = []
+        self.at_server: list[links.Event] = []
 
     def run(self) -> Pair:
         """Carry bytes until neither side has any."""
@@ -86,7 +89,7 @@ class Pair:
         """The client's receiver and the server's sender of one link."""
         link = self.begin().attach_receiver(name, Source(address=name), Target(address="here"))
         self.run()
-        requested = of_kind(protocol_events.AttachRequested, self.at_server)[-1].link
+        requested = of_kind(links.AttachRequested, self.at_server)[-1].link
         assert isinstance(requested, SenderLink)
         return link, requested
 
@@ -169,7 +172,7 @@ def receiving_server(
 ) -> tuple[Connection, ReceiverLink]:
     """A server with one receiving link, on the client's channel 7 and handle 0."""
     server = begun_server(**changes)
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(), channel=7)))
     link = requested.link
     assert isinstance(link, ReceiverLink)
     link.accept_attach(**(accept_with or {}))
@@ -182,7 +185,7 @@ def receiving_server(
 def sending_server(*, credit: int = 100, **changes: Any) -> tuple[Connection, SenderLink]:
     """A server with one sending link, on the client's channel 7 and handle 0."""
     server = begun_server(**changes)
-    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(role=True), channel=7)))
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(role=True), channel=7)))
     link = requested.link
     assert isinstance(link, SenderLink)
     link.accept_attach()

@@ -11,19 +11,19 @@ from typing import Any, Final, TypeVar, cast
 
 from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_plans import BenchError
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Source, Target
+from servicebus_amqp.encoding.performatives import ACCEPTED, Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import (
+from servicebus_amqp.protocol.links import (
     Attached,
     Closed,
     ConnectionFailed,
     Detached,
     DispositionReceived,
     FlowReceived,
-    LinkEnd,
+    Link,
     Opened,
+    SenderLink,
     SessionEnded,
 )
 
@@ -46,7 +46,7 @@ class AnonymousClient(asyncio.Protocol):
         settings = ConnectionSettings(container_id=name, hostname=HOST)
         self._amqp = Connection(role=ConnectionRole.CLIENT, settings=settings)
         self._transport: asyncio.Transport | None = None
-        self._attaching: dict[LinkEnd, asyncio.Future[None]] = {}
+        self._attaching: dict[Link, asyncio.Future[None]] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_closing = False
@@ -138,7 +138,7 @@ class AnonymousClient(asyncio.Protocol):
 
     # ------------------------------------------------------------------ internals
 
-    async def _attached(self, link: LinkEnd) -> None:
+    async def _attached(self, link: Link) -> None:
         answered = self._attaching[link] = asyncio.get_running_loop().create_future()
         self.flush()
         await self.until(answered)

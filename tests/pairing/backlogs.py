@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paired_servicebus.core.model.envelope import PATH, SESSION_ID, TIME_TO_LIVE
-from servicebus_amqp.encoding.amqp_types import Described, Symbol
+from servicebus_amqp.encoding.codec import Described, Symbol
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,

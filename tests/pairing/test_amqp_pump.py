@@ -32,8 +32,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import amqp_delivery, amqp_pump, sdk_pump
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery, BacklogMessage, Settlement, receive_again
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from servicebus_amqp import Error
-from servicebus_amqp.encoding.amqp_types import (
+from servicebus_amqp.encoding.codec import (
     Array,
     Char,
     Decimal32,
@@ -44,8 +43,9 @@ from servicebus_amqp.encoding.amqp_types import (
     Symbol,
     Timestamp,
     UByte,
+    described,
+    encode,
 )
-from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -57,8 +57,9 @@ from servicebus_amqp.encoding.message_sections import (
     Sections,
     write_properties,
 )
-from servicebus_amqp.protocol.protocol_events import Opened
-from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
+from servicebus_amqp.encoding.performatives import Error
+from servicebus_amqp.protocol.links import Opened
+from servicebus_sandbox.amqp_server.namespace_server import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue

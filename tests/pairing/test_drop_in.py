@@ -12,7 +12,7 @@ from paired_servicebus import Namespace, pair_namespaces
 from paired_servicebus.core.errors import ConfigurationError, PairingClosedError
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.sdk_internals import retry_pauses
-from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
+from servicebus_sandbox.broker.topology.namespace import QueueSettings
 from tests.surface import differences, missing_parameters
 
 from .conftest import World

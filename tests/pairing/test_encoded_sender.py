@@ -33,8 +33,7 @@ from paired_servicebus.pairing.sending.encoded_sender import (
     Rest,
     read_payload,
 )
-from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
-from servicebus_amqp.encoding.codec import described, encode
+from servicebus_amqp.encoding.codec import Symbol, Timestamp, UInt, described, encode
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     BATCH_FORMAT,

@@ -35,8 +35,7 @@ from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS, AmqpRedriver, ConnectionPair, Syphon
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from servicebus_sandbox.faults import Operation
-from servicebus_sandbox.faults.fault_terms import FaultTerms
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until

@@ -501,12 +501,12 @@ async def test_check_is_not_ready_when_none_is_left_and_recovers(world: World) -
     """`check` is not ready when none is left."""
     paired = await world.pair(backlog_queue_count=1)
     namespace = world.sandbox["secondary"].node.namespace
-    namespace.update_queue(queue_path(0), replace(USUAL, auto_delete_on_idle=timedelta(minutes=5)))
+    namespace.update(namespace.queue(queue_path(0)), replace(USUAL, auto_delete_on_idle=timedelta(minutes=5)))
     paired._inspection._settings_at = 0.0
     found = await paired.check()
     assert not found.ready
     assert "AutoDeleteOnIdle" in next(one for one in found.findings if one.what == "send to the backlog").evidence
-    namespace.update_queue(queue_path(0), USUAL)
+    namespace.update(namespace.queue(queue_path(0)), USUAL)
     paired._inspection._settings_at = 0.0
     await until(lambda: paired.queue_views()[0].in_rotation is False)
     await paired.check()

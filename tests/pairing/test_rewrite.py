@@ -20,8 +20,17 @@ from paired_servicebus.core.model.envelope import BROKERS, PATH, RESERVED, SCHED
 from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.envelope_codec import MAX_TTL_MS, park
 from paired_servicebus.pairing.sending import sdk_messages
-from servicebus_amqp.encoding.amqp_types import Described, Int, Symbol, Timestamp, UInt, ULong
-from servicebus_amqp.encoding.codec import described, encode, encode_list
+from servicebus_amqp.encoding.codec import (
+    Described,
+    Int,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    described,
+    encode,
+    encode_list,
+)
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DATA,

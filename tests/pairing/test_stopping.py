@@ -14,8 +14,7 @@ from paired_servicebus.pairing.syphon import amqp_pump, sdk_pump
 from paired_servicebus.pairing.syphon import syphon as redrive
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from servicebus_sandbox.faults import FaultTerms, Operation
-from servicebus_sandbox.faults.fault_terms import Direction
+from servicebus_sandbox.faults import Direction, FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import BOTH_PUMPS, World, until

@@ -38,8 +38,8 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import syphon as redrive
 from paired_servicebus.pairing.syphon.amqp_delivery import PORTION, AmqpDelivery, DestinationLink
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS, Syphon, unused_index
-from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.message_sections import read_header, read_map, read_properties
+from servicebus_amqp.encoding.performatives import ACCEPTED
 from servicebus_amqp.transport import count_clients
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation

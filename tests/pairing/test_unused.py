@@ -41,8 +41,7 @@ from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import EntityStatus
-from servicebus_sandbox.broker.queues.lane import Consumer
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import Consumer, MessageQueue
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import PATIENCE, World, until

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.stage.poison_kinds import damage, kinds
 
-from servicebus_amqp.access.sas_tokens import sign
-from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.codec import Symbol
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER, build_frame
 from servicebus_amqp.encoding.message_sections import (
     Properties,
@@ -23,11 +23,10 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import Source, Target
-from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.encoding.performatives import Source, Target
+from servicebus_amqp.protocol.connection import Connection, Session
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.protocol_events import Event, FlowReceived, SessionBegun
-from servicebus_amqp.protocol.session import Session
+from servicebus_amqp.protocol.links import Event, FlowReceived, SessionBegun
 from servicebus_amqp.protocol_errors import AmqpError
 
 BATCH_FORMAT = 0x80013700

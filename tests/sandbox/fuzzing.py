@@ -10,9 +10,9 @@ import aiohttp
 from tests.sandbox.frame_attacks import Client, FrameAttacker, conversation
 from yarl import URL
 
+from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.access.authorization import sign
 
 __all__ = ["Attacker", "Client"]
 

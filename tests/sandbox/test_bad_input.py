@@ -17,10 +17,10 @@ from azure.servicebus.aio import ServiceBusClient
 from tests.sandbox.fuzzing import Attacker, Client
 
 from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame
-from servicebus_amqp.encoding.messaging_types import Source, Target
-from servicebus_amqp.protocol.protocol_events import Closed, Detached, Event
+from servicebus_amqp.encoding.performatives import Source, Target
+from servicebus_amqp.protocol.links import Closed, Detached, Event
 from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
-from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER
+from servicebus_sandbox.access.authorization import RESOURCE_MANAGER
 
 TIMES = 25
 SPEC = NamespaceSpec("primary", queues=[QueueSpec("good")], topics=[TopicSpec("feed", [SubscriptionSpec("all")])])

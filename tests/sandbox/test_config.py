@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Expiry, Pings, QueueSettings, Right, Tier
-from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlFilter, TrueFilter
+from servicebus_sandbox.broker.subscription_rules.rules import CorrelationFilter, SqlFilter, TrueFilter
 from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
 from servicebus_sandbox.specs import NamespaceSpec
 

@@ -31,7 +31,7 @@ from servicebus_sandbox import (
     SubscriptionSpec,
     TopicSpec,
 )
-from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER
+from servicebus_sandbox.access.authorization import RESOURCE_MANAGER
 
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))

@@ -13,8 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from servicebus_sandbox.faults import FaultKind, Operation
-from servicebus_sandbox.faults.fault_terms import EFFECTS, OWN_OPERATION
+from servicebus_sandbox.faults import EFFECTS, OWN_OPERATION, FaultKind, Operation
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"

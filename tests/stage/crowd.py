@@ -15,11 +15,10 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.engine.gateway.gateway_keys import LocalKey
-from servicebus_amqp.access.sas_tokens import sign
+from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.frames import EMPTY_FRAME
-from servicebus_amqp.encoding.messaging_types import Accepted
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import DispositionReceived
+from servicebus_amqp.encoding.performatives import Accepted
+from servicebus_amqp.protocol.links import DispositionReceived, SenderLink
 from tests.engine.gateway.rough_clients import Refused, RoughClient
 from tests.stage.course import PLAIN
 from tests.stage.ledger import Answered, Attempted, FactFile, now

@@ -23,7 +23,7 @@ from paired_servicebus.pairing import tls_context
 from servicebus_sandbox import NamespaceSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import show_message
 from servicebus_sandbox.broker.message import StoredMessage
-from servicebus_sandbox.faults.fault_terms import read_order
+from servicebus_sandbox.faults import read_order
 from tests.stage import application, receiver
 from tests.stage.console import Console
 from tests.stage.course import PRIMARY, TRANSFER, Strike

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from servicebus_sandbox.faults import Fault, FaultKind
-from servicebus_sandbox.faults.fault_terms import FIELDS, read_order
+from servicebus_sandbox.faults import FIELDS, Fault, FaultKind, read_order
 from tests.stage.course import SECONDARY, Act, Episode, Strike, episodes
 from tests.stage.director import running_processes
 from tests.stage.gate import Gate

@@ -43,7 +43,7 @@ from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_names
 from paired_servicebus.sync import portal as portals
 from paired_servicebus.sync.portal import Portal, _close_all, close_at_exit, forget
 from servicebus_sandbox import SandboxCredential
-from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
+from servicebus_sandbox.broker.topology.namespace import QueueSettings
 from tests.journal_files import read_records
 from tests.surface import differences
 

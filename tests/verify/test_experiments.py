@@ -30,11 +30,11 @@ from paired_servicebus.verify.verify_run import (
     open_namespaces,
     run_of,
 )
+from servicebus_amqp.access import Flaw, TokenError
 from servicebus_amqp.protocol import handshake
 from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.token_issuer import Flaw, TokenError
-from servicebus_sandbox.amqp_server import management_node, message_codec, message_links, server_protocol
+from servicebus_sandbox.amqp_server import broker_links, management_node, message_codec, namespace_server
 from servicebus_sandbox.atom import entity_xml
 from servicebus_sandbox.broker import broker_errors
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
@@ -114,7 +114,7 @@ def _drop_footers(patch: pytest.MonkeyPatch) -> None:
     def without(stored: Any) -> bytes:
         return message_codec.split(write(stored))._replace(footer=None).join()
 
-    patch.setattr(message_links, "write_message", without)
+    patch.setattr(broker_links, "write_message", without)
 
 
 def _release_counts(patch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ async def _age(lab: Lab) -> None:
     """Make the sandbox ten minutes older, once a link has settled in."""
     await asyncio.sleep(1.0)
     node = lab.sandbox[SECONDARY].node
-    node.clock.advance(server_protocol.IDLE_LINK_SECONDS + 1)
+    node.clock.advance(namespace_server.IDLE_LINK_SECONDS + 1)
     node.clock_jumped()
 
 
@@ -256,7 +256,7 @@ async def test_a_slow_experiment_waits_for_its_switch(name: str, lab: Lab) -> No
 
 @pytest.mark.parametrize(("limit", "result"), [(600.0, "holds"), (1e9, "differs")])
 async def test_an_idle_link_is_detached(lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: float, result: str) -> None:
-    monkeypatch.setattr(server_protocol, "IDLE_LINK_SECONDS", limit)
+    monkeypatch.setattr(namespace_server, "IDLE_LINK_SECONDS", limit)
     monkeypatch.setattr(entity_experiments, "IDLE_SECONDS", 4.0)
     aging = asyncio.create_task(_age(lab)) if limit == 600.0 else None
     (one,) = (await lab.run(row("idle-detach"), slow=True)).results

@@ -28,7 +28,7 @@ from paired_servicebus.pairing.amqp_client import (
     failure_of,
 )
 from paired_servicebus.pairing.amqp_client.client_connection import IDLE_TIMEOUT
-from servicebus_amqp.encoding.amqp_types import Described, Symbol, Timestamp
+from servicebus_amqp.encoding.codec import Described, Symbol, Timestamp
 from servicebus_amqp.encoding.message_sections import (
     Header,
     Properties,
@@ -38,8 +38,8 @@ from servicebus_amqp.encoding.message_sections import (
     write_header,
     write_properties,
 )
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.encoding.performatives import ACCEPTED
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 
 # Encoded sample messages: a body of a given size, eight properties, and an id of its own each.
 

@@ -22,8 +22,20 @@ from uuid import UUID
 from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError, UnreadableError
 from paired_servicebus.core.model import envelope
 from paired_servicebus.core.pump.dead_letter_rules import time_left
-from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UInt, ULong
-from servicebus_amqp.encoding.codec import NULL, decode, described, encode, skip
+from servicebus_amqp.encoding.codec import (
+    NULL,
+    Array,
+    Described,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    decode,
+    described,
+    encode,
+    skip,
+)
+from servicebus_amqp.encoding.frames import new_tuple
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
@@ -43,8 +55,7 @@ from servicebus_amqp.encoding.message_sections import (
     split,
     split_for_joining,
 )
-from servicebus_amqp.encoding.transfer_codec import new_tuple
-from servicebus_amqp.protocol.link_sender import Payload
+from servicebus_amqp.protocol.links import Payload
 from servicebus_amqp.protocol_errors import AmqpError, DecodeError
 
 PARKED_BYTES: Final = 1024

@@ -23,7 +23,7 @@ from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import open_envelope, restore_message
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
 from paired_servicebus.verify.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
-from servicebus_amqp.encoding.amqp_types import (
+from servicebus_amqp.encoding.codec import (
     Array,
     Byte,
     Char,
@@ -40,8 +40,9 @@ from servicebus_amqp.encoding.amqp_types import (
     UInt,
     ULong,
     UShort,
+    described,
+    encode,
 )
-from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.frames import HEADER_SIZE, SASL_FRAME, SASL_HEADER, read_frame_header
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,

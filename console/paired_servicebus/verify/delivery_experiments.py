@@ -18,7 +18,7 @@ from paired_servicebus.pairing.amqp_client.reconnecting import peek, receive_def
 from paired_servicebus.pairing.envelope_codec import broker_properties
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.verify.trial import Experiment, Observation, SkippedError, Trial, id_of, letter
-from servicebus_amqp.encoding.amqp_types import Int, Timestamp
+from servicebus_amqp.encoding.codec import Int, Timestamp
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -28,7 +28,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_data,
     write_properties,
 )
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, RELEASED, Modified, Rejected
+from servicebus_amqp.encoding.performatives import ACCEPTED, RELEASED, Modified, Rejected
 
 LOCK: Final = timedelta(seconds=5)
 """The shortest lock of the service."""

@@ -32,7 +32,7 @@ from paired_servicebus.verify.trial import (
     letter,
 )
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch
-from servicebus_amqp.encoding.messaging_types import RELEASED
+from servicebus_amqp.encoding.performatives import RELEASED
 
 EFFECT_SECONDS: Final = 30.0
 """Seconds within which a changed status has to take effect."""

@@ -32,8 +32,8 @@ from servicebus_amqp.encoding.message_sections import (
     write_header,
     write_properties,
 )
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 
 # Links of our own AMQP for an experiment: a send with its outcome, a receipt with a time limit.
 

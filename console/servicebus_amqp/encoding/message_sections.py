@@ -12,10 +12,23 @@ from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UByte, UInt, ULong
-from servicebus_amqp.encoding.codec import NULL, decode, described, encode, encode_fields, encode_list, encode_map, skip
-from servicebus_amqp.encoding.composite_types import read_descriptor, read_list
-from servicebus_amqp.encoding.transfer_codec import new_tuple
+from servicebus_amqp.encoding.codec import (
+    NULL,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    decode,
+    described,
+    encode,
+    encode_fields,
+    encode_list,
+    encode_map,
+    skip,
+)
+from servicebus_amqp.encoding.frames import new_tuple
+from servicebus_amqp.encoding.performatives import read_descriptor, read_list
 from servicebus_amqp.protocol_errors import DecodeError
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73

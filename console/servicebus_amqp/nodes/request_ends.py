@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from servicebus_amqp.access.sas_tokens import TokenError
-from servicebus_amqp.encoding.amqp_types import Int, Symbol
+from servicebus_amqp.access import NodeAddress, NodeKind, TokenError
+from servicebus_amqp.encoding.codec import Int, Symbol
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -24,15 +24,14 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
-from servicebus_amqp.node_address import NodeAddress, NodeKind
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import (
+from servicebus_amqp.encoding.performatives import ACCEPTED, Error, Rejected
+from servicebus_amqp.protocol.links import (
     AttachRequested,
     DeliveryReceived,
     DispositionReceived,
     Event,
+    ReceiverLink,
+    SenderLink,
     SessionBegun,
 )
 from servicebus_amqp.protocol_errors import DecodeError

@@ -28,7 +28,7 @@ from servicebus_amqp.encoding.performatives import (
     write_performative,
 )
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, PlainJudge, SaslCode
-from servicebus_amqp.protocol.protocol_events import Event, HeaderReceived, SaslDone
+from servicebus_amqp.protocol.links import Event, HeaderReceived, SaslDone
 from servicebus_amqp.protocol_errors import Condition, DecodeError, FramingError, ProtocolError
 
 ANONYMOUS: Final = "ANONYMOUS"

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import aiohttp
 
-from servicebus_sandbox.access.token_issuer import LIFETIME_SECONDS, AccessToken
+from servicebus_sandbox.access.authorization import LIFETIME_SECONDS, AccessToken
 
 _TIMEOUT_SECONDS: Final = 10.0
 _JSON: Final = {"Content-Type": "application/json"}

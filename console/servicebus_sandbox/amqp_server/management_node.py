@@ -14,22 +14,28 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Timestamp, ULong
+from servicebus_amqp.encoding.codec import Array, Described, Int, Timestamp, ULong
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, bad_argument
 from servicebus_amqp.protocol_errors import DecodeError
-from servicebus_sandbox.amqp_server.message_codec import read_message, show_message, write_message
-from servicebus_sandbox.amqp_server.property_codec import raw_of, value_of
+from servicebus_sandbox.amqp_server.message_codec import raw_of, read_message, show_message, value_of, write_message
 from servicebus_sandbox.broker.broker_errors import EntityDisabled
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Right, Tier
 from servicebus_sandbox.broker.message import Message, StoredMessage
-from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST, MESSAGE_COST
+from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST, MESSAGE_COST
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
-from servicebus_sandbox.broker.subscription_rules import filters
 from servicebus_sandbox.broker.subscription_rules.message_properties import Value
-from servicebus_sandbox.broker.subscription_rules.rules import Rule
-from servicebus_sandbox.broker.topology.messaging_entities import Subscription
-from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.broker.subscription_rules.rules import (
+    CORRELATION_FIELDS,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Subscription
 from servicebus_sandbox.faults import Operation
 
 _RULE, _NO_ACTION, _SQL_ACTION = ULong(0x137_0000_0004), ULong(0x137_0000_0005), ULong(0x137_0000_0006)
@@ -42,7 +48,7 @@ _SQL, _TRUE, _FALSE, _CORRELATION = (
 """Filters have one zero less than the rest: so they are documented, and so the SDKs read them."""
 _COMPATIBILITY: Final = Int(20)
 _EVERYTHING, _NOTHING = "1=1", "1=0"
-_CORRELATED: Final = {field.replace("_", "-"): field for field in filters.CORRELATION_FIELDS}
+_CORRELATED: Final = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(name: str, description: object) -> Rule:
@@ -54,7 +60,7 @@ def read_rule(name: str, description: object) -> Rule:
     return Rule(
         name=name,
         filter=_read_correlation(correlation) if sql is None else _read_sql(_expression("sql-filter", sql)),
-        action=None if action is None else filters.SqlAction(_expression("sql-rule-action", action)),
+        action=None if action is None else SqlAction(_expression("sql-rule-action", action)),
     )
 
 
@@ -84,23 +90,23 @@ def _expression(name: str, value: object) -> str:
     return _text(f"expression of {name}", _map(name, value).get("expression"))
 
 
-def _read_sql(expression: str) -> filters.Filter:
+def _read_sql(expression: str) -> Filter:
     """Return the filter of an expression; the SDKs write true and false filters as SQL."""
     return (
-        filters.TrueFilter()
+        TrueFilter()
         if expression == _EVERYTHING
-        else filters.FalseFilter()
+        else FalseFilter()
         if expression == _NOTHING
-        else filters.SqlFilter(expression)
+        else SqlFilter(expression)
     )
 
 
-def _read_correlation(value: object) -> filters.CorrelationFilter:
+def _read_correlation(value: object) -> CorrelationFilter:
     parts = _map("correlation-filter", value)
     wanted = {field: _text(name, parts[name]) for name, field in _CORRELATED.items() if parts.get(name) is not None}
     properties = parts.get("properties")
     given = {} if properties is None else _map("properties", properties)
-    return filters.CorrelationFilter(
+    return CorrelationFilter(
         **wanted, properties={_text("properties", key): _property(key, raw) for key, raw in given.items()}
     )
 
@@ -112,21 +118,21 @@ def _property(name: str, raw: object) -> Value:
     return value
 
 
-def _write_filter(found: filters.Filter) -> Described:
+def _write_filter(found: Filter) -> Described:
     match found:
-        case filters.TrueFilter():
+        case TrueFilter():
             return Described(_TRUE, [])
-        case filters.FalseFilter():
+        case FalseFilter():
             return Described(_FALSE, [])
-        case filters.SqlFilter():
+        case SqlFilter():
             return Described(_SQL, [found.expression, _COMPATIBILITY])
-        case filters.CorrelationFilter():
+        case CorrelationFilter():
             wanted = [getattr(found, field) for field in _CORRELATED.values()]
             properties = {name: raw_of(value) for name, value in found.properties.items()}
             return Described(_CORRELATION, [*wanted, properties or None])
 
 
-def _write_action(action: filters.SqlAction | None) -> Described:
+def _write_action(action: SqlAction | None) -> Described:
     return Described(_NO_ACTION, []) if action is None else Described(_SQL_ACTION, [action.expression, _COMPATIBILITY])
 
 

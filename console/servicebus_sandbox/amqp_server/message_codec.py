@@ -9,31 +9,59 @@ and a header with the delivery count.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from servicebus_amqp.encoding.amqp_types import Int, Symbol, ULong
-from servicebus_amqp.encoding.codec import decode, described, encode, encode_map, skip
+from servicebus_amqp.encoding.codec import (
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Int,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    decode,
+    described,
+    encode,
+    encode_map,
+    skip,
+)
+from servicebus_amqp.encoding.frames import new_tuple
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
+    Properties,
     Sections,
     edit_map,
     encode_pair,
     find_in_map,
     map_values,
     read_header,
+    read_map,
     read_properties,
     split,
     unbatch,
+    with_message_id,
+    write_application_properties,
     write_header,
+    write_properties,
 )
-from servicebus_amqp.encoding.transfer_codec import new_tuple
 from servicebus_amqp.protocol_errors import DecodeError
-from servicebus_sandbox.broker.broker_errors import Unprocessable
+from servicebus_sandbox.broker.broker_errors import EvaluationError, Unprocessable
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId, MessageState, StoredMessage
+from servicebus_sandbox.broker.subscription_rules.message_properties import (
+    MessageProperties,
+    Value,
+    as_text,
+    system_fields,
+    with_fields,
+)
 
 _SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
 _ENQUEUED_TIME: Final = "x-opt-enqueued-time"
@@ -212,7 +240,7 @@ def _read_annotations(message: Message, section: bytes) -> None:
 
 def write_message(stored: StoredMessage) -> bytes:
     """Return the message for a receiver, with its lock, the broker's annotations and the delivery count."""
-    kept, token = _sections(stored), stored.lock_token
+    kept, token = sections_of(stored.message), stored.lock_token
     if token is None:
         return _write(stored, kept, kept.delivery_annotations or _NO_ANNOTATIONS, None)
     return _write(stored, kept, _with_token(token, kept.delivery_annotations), stored.locked_until)
@@ -220,15 +248,8 @@ def write_message(stored: StoredMessage) -> bytes:
 
 def show_message(stored: StoredMessage) -> bytes:
     """Return the message for a peek, without the lock of another receiver."""
-    kept = _sections(stored)
+    kept = sections_of(stored.message)
     return _write(stored, kept, kept.delivery_annotations, None)
-
-
-def _sections(stored: StoredMessage) -> Sections:
-    kept = stored.message.payload
-    if not isinstance(kept, Sections):
-        raise TypeError(f"message {stored.sequence_number} was not read from the wire: {type(kept).__name__}")
-    return kept
 
 
 def _write(stored: StoredMessage, kept: Sections, delivery: bytes | None, locked_until: float | None) -> bytes:
@@ -304,3 +325,156 @@ def _rare_annotations(stored: StoredMessage) -> list[tuple[str, object]]:
     if stored.message.content_type == PING_CONTENT_TYPE:
         rare.append((PING, True))
     return rare
+
+
+# Message properties for subscription rules: read from raw sections and written back.
+#
+# Unchanged properties keep their bytes or at least their AMQP type. Times become datetimes in UTC, time spans
+# timedeltas. Properties of types that SQL lacks (lists, maps, decimals) exist but are null.
+
+_TIME_SPAN: Final = Symbol("com.microsoft:timespan")
+_DATE_TIME_OFFSET: Final = Symbol("com.microsoft:datetime-offset")
+_URI: Final = Symbol("com.microsoft:uri")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_DAY: Final = datetime(1, 1, 1, tzinfo=UTC)
+TICKS_PER_SECOND: Final = 10_000_000
+TICKS_AT_EPOCH: Final = (_EPOCH - _FIRST_DAY) // timedelta(seconds=1) * TICKS_PER_SECOND
+"""A .NET tick is 100 ns, counted from year 1."""
+_TICKS: Final = TICKS_PER_SECOND // 1_000_000
+""".NET ticks of a microsecond."""
+_MOST_TTL_MS: Final = 2**32 - 1
+
+_FIELDS: Final = {
+    "label": "subject",
+    "to": "to",
+    "replyto": "reply_to",
+    "replytosessionid": "reply_to_group_id",
+    "correlationid": "correlation_id",
+    "messageid": "message_id",
+    "sessionid": "group_id",
+    "contenttype": "content_type",
+}
+"""System properties and the fields of the AMQP properties that hold them."""
+
+
+class AmqpPropertyCodec:
+    """The property codec for messages that came over AMQP."""
+
+    def read(self, message: Message) -> MessageProperties:
+        """Return the message's properties. Raises EvaluationError if they are malformed."""
+        sections = sections_of(message)
+        try:
+            properties = read_properties(sections.properties)
+            user = {_name(key): value_of(value) for key, value in read_map(sections.application_properties).items()}
+        except DecodeError as error:
+            raise EvaluationError(f"the message's properties are malformed: {error}") from error
+        return MessageProperties(system_fields(message) | _system(properties), user)
+
+    def write(self, message: Message, properties: MessageProperties) -> Message:
+        """Return the message with these properties and its new size."""
+        sections, before = sections_of(message), self.read(message)
+        changed = with_fields(message, properties)
+        if properties.user != before.user:
+            sections = sections._replace(application_properties=_user_section(sections, properties.user))
+        if properties.system != before.system:
+            sections = _with_system(sections, before.system, properties.system)
+        return replace(changed, payload=sections, size=sections.size)
+
+    def identify(self, message: Message, message_id: str) -> Message:
+        """Return the message with this id; its size stays that of the sender's bytes."""
+        sections = sections_of(message)
+        named = sections._replace(properties=with_message_id(sections.properties, message_id))
+        return replace(message, message_id=message_id, payload=named)
+
+
+def sections_of(message: Message) -> Sections:
+    """Return the raw sections of a message that came over AMQP. Raises TypeError for any other."""
+    if not isinstance(message.payload, Sections):
+        raise TypeError(f"the message was not read from the wire: {type(message.payload).__name__}")
+    return message.payload
+
+
+def _name(key: object) -> str:
+    return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+
+
+def value_of(raw: Any) -> Value:
+    """Return a property's value for SQL; None for a type that SQL lacks."""
+    try:
+        match raw:
+            case Timestamp():
+                return _EPOCH + timedelta(milliseconds=raw)
+            case Described(descriptor=descriptor, value=int() as ticks) if descriptor == _TIME_SPAN:
+                return timedelta(microseconds=ticks / _TICKS)
+            case Described(descriptor=descriptor, value=int() as ticks) if descriptor == _DATE_TIME_OFFSET:
+                return _FIRST_DAY + timedelta(microseconds=ticks // _TICKS)
+            case Described(descriptor=descriptor, value=str() as uri) if descriptor == _URI:
+                return uri
+            case bool() | bytes() | UUID() if not isinstance(raw, Decimal32 | Decimal64 | Decimal128):
+                return raw
+            case int():
+                return int(raw)
+            case float():
+                return float(raw)
+            case str():
+                return str(raw)
+    except OverflowError:
+        return None  # a time outside the calendar
+    return None
+
+
+def _system(properties: Properties) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for name, field in _FIELDS.items():
+        value = value_of(getattr(properties, field))
+        found[name] = None if value is None else as_text(value)
+    return found
+
+
+def _user_section(sections: Sections, user: dict[str, Value]) -> bytes | None:
+    raw = read_map(sections.application_properties)
+    kept = {_name(key): (key, value) for key, value in raw.items()}
+    written: dict[Any, Any] = {}
+    for name, value in user.items():
+        key, old = kept.get(name, (name, None))
+        before = value_of(old)
+        is_kept = name in kept and type(before) is type(value) and before == value
+        written[key] = old if is_kept else raw_of(value)
+    return write_application_properties(written) if written else None
+
+
+def raw_of(value: Value) -> Any:
+    """Return a value in AMQP types."""
+    match value:
+        case datetime():
+            return Timestamp((value.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
+        case timedelta():
+            return Described(_TIME_SPAN, value // timedelta(microseconds=1) * _TICKS)
+        case _:
+            return value
+
+
+def _with_system(sections: Sections, before: dict[str, Value], after: dict[str, Value]) -> Sections:
+    changed: dict[str, Any] = {
+        field: after.get(name) for name, field in _FIELDS.items() if before.get(name) != after.get(name)
+    }
+    if changed:
+        properties = read_properties(sections.properties)._replace(**changed)
+        sections = sections._replace(properties=write_properties(properties))
+    ttl, key = after.get("timetolive"), after.get("partitionkey")
+    if ttl != before.get("timetolive"):
+        length = min(max(0, ttl // timedelta(milliseconds=1)), _MOST_TTL_MS) if isinstance(ttl, timedelta) else None
+        header = read_header(sections.header)._replace(ttl=None if length is None else UInt(length))
+        sections = sections._replace(header=write_header(header))
+    if key != before.get("partitionkey"):
+        pair = b"" if key is None else encode_pair(_PARTITION_KEY, key)
+        sections = sections._replace(
+            message_annotations=edit_map(
+                sections.message_annotations,
+                MESSAGE_ANNOTATIONS,
+                drop=(_PARTITION_KEY.encode(),),
+                add=pair,
+                added=0 if key is None else 1,
+            )
+        )
+    return sections

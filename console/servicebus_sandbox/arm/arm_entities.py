@@ -18,8 +18,7 @@ from servicebus_sandbox.arm.arm_request import (
 from servicebus_sandbox.atom.entity_xml import QUEUE, SUBSCRIPTION, TOPIC, Kind
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.subscription_rules.rules import Rule, RuleSet
-from servicebus_sandbox.broker.topology.entity_checks import check_settings
-from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription
+from servicebus_sandbox.broker.topology.namespace import Entity, Subscription, check_settings
 
 _QUEUES = ("namespaces", "queues")
 _TOPICS = ("namespaces", "topics")
@@ -58,13 +57,12 @@ def _put(call: ArmRequest) -> ArmResponse:
         present = None
     settings: Any = read_settings(_KINDS[call.words], call.part_of_body("properties"), present=present)
     check_settings(node.namespace, settings, present=present)
-    made, changed = {
-        _QUEUES: (node.namespace.create_queue, node.namespace.update_queue),
-        _TOPICS: (node.namespace.create_topic, node.namespace.update_topic),
-        _SUBSCRIPTIONS: (node.namespace.create_subscription, node.namespace.update_subscription),
+    create: Any = {
+        _QUEUES: node.namespace.create_queue,
+        _TOPICS: node.namespace.create_topic,
+        _SUBSCRIPTIONS: node.namespace.create_subscription,
     }[call.words]
-    act: Any = made if present is None else changed
-    entity = act(*call.names[1:], settings)
+    entity = create(*call.names[1:], settings) if present is None else node.namespace.update(present, settings)
     node.wake()
     return ArmResponse(200, _describe(call, entity))
 

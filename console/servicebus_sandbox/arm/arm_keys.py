@@ -18,7 +18,7 @@ from servicebus_sandbox.arm.arm_request import (
 )
 from servicebus_sandbox.atom.entity_xml import new_key
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
-from servicebus_sandbox.broker.topology.messaging_entities import Queue, Topic
+from servicebus_sandbox.broker.topology.namespace import Subscription
 
 _RULES = "authorizationrules"
 _OWNERS = (("namespaces",), ("namespaces", "queues"), ("namespaces", "topics"))
@@ -39,11 +39,9 @@ def _store(call: ArmRequest, rules: Mapping[str, AuthorizationRule]) -> None:
     if call.words[1] == _RULES:
         node.authorization.rules = stored
         return
-    match entity_of(call):
-        case Queue() as queue:
-            node.namespace.update_queue(queue.path, replace(queue.settings, authorization_rules=stored))
-        case Topic() as topic:
-            node.namespace.update_topic(topic.path, replace(topic.settings, authorization_rules=stored))
+    entity = entity_of(call)
+    if not isinstance(entity, Subscription):
+        node.namespace.update(entity, replace(entity.settings, authorization_rules=stored))
 
 
 def _rule(call: ArmRequest) -> AuthorizationRule:

@@ -29,9 +29,17 @@ from servicebus_sandbox.atom.entity_xml import (
 )
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import FIXED, AuthorizationRule, EntitySettings, Right
-from servicebus_sandbox.broker.subscription_rules import filters
-from servicebus_sandbox.broker.subscription_rules.rules import Rule
-from servicebus_sandbox.broker.topology.messaging_entities import Entity
+from servicebus_sandbox.broker.subscription_rules.rules import (
+    CORRELATION_FIELDS,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from servicebus_sandbox.broker.topology.namespace import Entity
 from servicebus_sandbox.serving.http_server import FaultGate
 from servicebus_sandbox.specs import NamespaceSpec
 
@@ -44,7 +52,7 @@ Json = dict[str, Any]
 
 _NUMBERS = ("SizeInBytes", "MessageCount", "SubscriptionCount")
 _TIMES = ("CreatedAt", "UpdatedAt", "AccessedAt")
-_CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in filters.CORRELATION_FIELDS}
+_CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in CORRELATION_FIELDS}
 _LEVEL = 20
 
 
@@ -128,16 +136,16 @@ def write_rule(rule: Rule) -> Json:
     """Return the properties of a rule. True and false filters are written as SQL."""
     action = {} if rule.action is None else _sql(rule.action.expression)
     match rule.filter:
-        case filters.CorrelationFilter():
+        case CorrelationFilter():
             wanted: Json = {name: getattr(rule.filter, field) for name, field in _CORRELATED.items()}
             wanted = {name: value for name, value in wanted.items() if value is not None}
             wanted["properties"] = {key: str(value) for key, value in rule.filter.properties.items()}
             return {"action": action, "filterType": "CorrelationFilter", "correlationFilter": wanted}
-        case filters.SqlFilter(expression):
+        case SqlFilter(expression):
             text = expression
-        case filters.TrueFilter():
+        case TrueFilter():
             text = "1=1"
-        case filters.FalseFilter():
+        case FalseFilter():
             text = "1=0"
     return {"action": action, "filterType": "SqlFilter", "sqlFilter": _sql(text)}
 
@@ -146,21 +154,21 @@ def _sql(text: str) -> Json:
     return {"sqlExpression": text, "compatibilityLevel": _LEVEL}
 
 
-def _read_filter(properties: Json) -> filters.Filter:
+def _read_filter(properties: Json) -> Filter:
     sql, correlation = _part(properties, "sqlFilter"), _part(properties, "correlationFilter")
     kind = properties.get("filterType") or ("CorrelationFilter" if correlation else "SqlFilter")
     if kind == "SqlFilter":
-        return filters.SqlFilter(_text(sql, "sqlExpression")) if sql else filters.TrueFilter()
+        return SqlFilter(_text(sql, "sqlExpression")) if sql else TrueFilter()
     if kind != "CorrelationFilter":
         raise DescriptionError(f"filterType: {kind!r} is neither SqlFilter nor CorrelationFilter")
     fields = {field: _text(correlation, name) for name, field in _CORRELATED.items() if correlation.get(name)}
     others = _part(correlation, "properties")
-    return filters.CorrelationFilter(**fields, properties={key: _text(others, key) for key in others})
+    return CorrelationFilter(**fields, properties={key: _text(others, key) for key in others})
 
 
-def _read_action(properties: Json) -> filters.SqlAction | None:
+def _read_action(properties: Json) -> SqlAction | None:
     action = _part(properties, "action")
-    return filters.SqlAction(_text(action, "sqlExpression")) if action.get("sqlExpression") else None
+    return SqlAction(_text(action, "sqlExpression")) if action.get("sqlExpression") else None
 
 
 def _part(properties: Json, name: str) -> Json:

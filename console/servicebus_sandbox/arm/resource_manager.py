@@ -18,8 +18,9 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from servicebus_amqp.access import TokenError
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS
-from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER, Issuer, TokenError
+from servicebus_sandbox.access.authorization import RESOURCE_MANAGER, Issuer
 from servicebus_sandbox.arm import arm_entities, arm_keys, arm_namespaces
 from servicebus_sandbox.arm.arm_request import (
     PROVIDER,
@@ -38,8 +39,8 @@ from servicebus_sandbox.atom.entity_xml import DescriptionError
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, Throttled
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
-from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST
-from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
+from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST
+from servicebus_sandbox.broker.topology.namespace import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.http_server import HttpPort, reset

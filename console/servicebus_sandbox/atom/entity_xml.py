@@ -28,8 +28,7 @@ from servicebus_sandbox.broker.entity_settings import (
     Tier,
     TopicSettings,
 )
-from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription, Topic
-from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Entity, Subscription, Topic
 
 # Durations and times in Service Bus XML: ISO 8601, with one duration for unlimited.
 #

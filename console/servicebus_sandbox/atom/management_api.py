@@ -3,21 +3,21 @@
 It covers queues, topics, subscriptions, rules and the namespace; lists have pages. Every request needs a token with
 Manage for its target. As in the service, a missing queue or topic is answered with 200 and an empty feed, anything else
 that is missing with 404. XML is in `atom_documents` and the modules `*_xml`, HTTP in `https_server`, limits in
-`entity_checks`.
+`topology.namespace`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from enum import Enum
+from typing import ClassVar, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 from xml.etree import ElementTree
 from zlib import crc32
 
+from servicebus_amqp.access import TokenError
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.token_issuer import TokenError
 from servicebus_sandbox.atom import atom_documents
 from servicebus_sandbox.atom.entity_xml import NEWEST_VERSION, DescriptionError, describe_namespace, kind_of
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
@@ -29,11 +29,15 @@ from servicebus_sandbox.broker.entity_settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST
+from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
-from servicebus_sandbox.broker.topology.entity_checks import TargetMissing, check_settings
-from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription
-from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.broker.topology.namespace import (
+    BrokerNamespace,
+    Entity,
+    Subscription,
+    TargetMissing,
+    check_settings,
+)
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 
 # The resource of a management URL: namespace, list, entity, subscription or rule.
@@ -41,106 +45,51 @@ from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 # Slashes in an entity's path may be encoded (`contoso%2Fx-servicebus-transfer%2F0`) or plain. Pure.
 
 
-class Listed(StrEnum):
-    """The lists of a namespace."""
+class ResourceKind(Enum):
+    """The kinds; the value is the URL path as the service writes it in an entry's id, with places for the names."""
 
-    QUEUES = "queues"
-    TOPICS = "topics"
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceInfoResource:
-    """`/$namespaceinfo`"""
-
-
-@dataclass(frozen=True, slots=True)
-class EntityList:
-    """`/$Resources/queues` or `/$Resources/topics`"""
-
-    listed: Listed
+    NAMESPACE = "$namespaceinfo"
+    QUEUES = "$Resources/queues"
+    TOPICS = "$Resources/topics"
+    RULE = "{}/Subscriptions/{}/Rules/{}"
+    RULES = "{}/subscriptions/{}/rules"
+    SUBSCRIPTION = "{}/Subscriptions/{}"
+    SUBSCRIPTIONS = "{}/subscriptions"
+    ENTITY = "{}"
 
 
-@dataclass(frozen=True, slots=True)
-class EntityAt:
-    """`/path`, a queue or a topic"""
-
-    path: str
+_FIXED = {tuple(each.value.lower().split("/")): each for each in ResourceKind if "{" not in each.value}
+_BELOW = [(each, each.value.lower().split("/")[1:]) for each in ResourceKind if "{" in each.value]
+"""The kinds below an entity, the longest first, with the words behind its path."""
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionList:
-    """`/topic/subscriptions`"""
+class Resource:
+    """A resource: `/eu/jst/subscriptions/s/rules/r` is a RULE with the names (eu/jst, s, r)."""
 
-    topic: str
+    kind: ResourceKind
+    names: tuple[str, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionAt:
-    """`/topic/subscriptions/name`"""
-
-    topic: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleList:
-    """`/topic/subscriptions/name/rules`"""
-
-    topic: str
-    subscription: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleAt:
-    """`/topic/subscriptions/name/rules/rule`"""
-
-    topic: str
-    subscription: str
-    name: str
-
-
-Resource = NamespaceInfoResource | EntityList | EntityAt | SubscriptionList | SubscriptionAt | RuleList | RuleAt
+    @property
+    def url_path(self) -> str:
+        """Return the encoded path, without the leading slash."""
+        return self.kind.value.format(*(quote(name, safe="/$") for name in self.names))
 
 
 def resource_at(raw_path: str) -> Resource | None:
     """Return the resource at `raw_path`, an encoded URL path; None if there is none."""
     parts = [unquote(part) for part in raw_path.split("/") if part]
-    lower = [part.lower() for part in parts]
-    if lower == ["$namespaceinfo"]:
-        return NamespaceInfoResource()
-    if len(parts) == 2 and lower[0] == "$resources":
-        return EntityList(Listed(lower[1])) if lower[1] in set(Listed) else None
+    fixed = _FIXED.get(tuple(map(str.lower, parts)))
+    if fixed is not None:
+        return Resource(fixed)
     if not parts or parts[0].startswith("$"):
         return None
-    if len(parts) > 4 and lower[-4] == "subscriptions" and lower[-2] == "rules":
-        return RuleAt("/".join(parts[:-4]), parts[-3], parts[-1])
-    if len(parts) > 3 and lower[-3] == "subscriptions" and lower[-1] == "rules":
-        return RuleList("/".join(parts[:-3]), parts[-2])
-    if len(parts) > 2 and lower[-2] == "subscriptions":
-        return SubscriptionAt("/".join(parts[:-2]), parts[-1])
-    if len(parts) > 1 and lower[-1] == "subscriptions":
-        return SubscriptionList("/".join(parts[:-1]))
-    return EntityAt("/".join(parts))
-
-
-def url_path(resource: Resource) -> str:
-    """Return the encoded path of `resource`, without the leading slash, as the service writes it in an entry's id."""
-    match resource:
-        case NamespaceInfoResource():
-            parts: tuple[str, ...] = ("$namespaceinfo",)
-        case EntityList(listed):
-            parts = ("$Resources", listed)
-        case EntityAt(path):
-            parts = (path,)
-        case SubscriptionList(topic):
-            parts = (topic, "subscriptions")
-        case SubscriptionAt(topic, name):
-            parts = (topic, "Subscriptions", name)
-        case RuleList(topic, subscription):
-            parts = (topic, "subscriptions", subscription, "rules")
-        case RuleAt(topic, subscription, name):
-            parts = (topic, "Subscriptions", subscription, "Rules", name)
-    return "/".join(quote(part, safe="/$") for part in parts)
+    for kind, words in _BELOW:
+        size = len(parts) - len(words)
+        if size > 0 and all(word in ("{}", part.lower()) for word, part in zip(words, parts[size:], strict=True)):
+            names = [part for word, part in zip(words, parts[size:], strict=True) if word == "{}"]
+            return Resource(kind, ("/".join(parts[:size]), *names))
+    return None
 
 
 Item = TypeVar("Item")
@@ -250,7 +199,7 @@ class ManagementApi:
         resource = resource_at(request.path)
         if resource is None:
             raise AtomRefusal(404, f"nothing can be managed at '{unquote(request.path)}'")
-        action = self._ACTIONS.get((request.method, type(resource)))
+        action = self._ACTIONS.get((request.method, resource.kind))
         if action is None:
             raise AtomRefusal(405, f"{request.method} does not apply to '{unquote(request.path)}'")
         return action(self, request, resource)
@@ -281,16 +230,16 @@ class ManagementApi:
 
     # ------------------------------------------------------------------ reading
 
-    def _get_namespace(self, request: AtomRequest, resource: NamespaceInfoResource) -> AtomResponse:
+    def _get_namespace(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         namespace = self._namespace
         content = describe_namespace(namespace)
         return _one(self._entry(request, resource, namespace.name, namespace.created_at, content))
 
-    def _get_entity(self, request: AtomRequest, resource: EntityAt | SubscriptionAt) -> AtomResponse:
+    def _get_entity(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         try:
             entity = self._find(resource)
         except EntityNotFound:
-            if isinstance(resource, SubscriptionAt):
+            if resource.kind is ResourceKind.SUBSCRIPTION:
                 raise
             address = self._address(request, resource)
             return AtomResponse(
@@ -298,20 +247,20 @@ class ManagementApi:
             )
         return _one(self._describe(request, entity), _etag(entity))
 
-    def _get_rule(self, request: AtomRequest, resource: RuleAt) -> AtomResponse:
-        rule = self._subscription(resource).rules[resource.name]
+    def _get_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
+        rule = self._subscription(resource).rules[resource.names[2]]
         return _one(self._describe_rule(request, resource, rule), _etag(rule))
 
-    def _list_entities(self, request: AtomRequest, resource: EntityList) -> AtomResponse:
-        queues = resource.listed is Listed.QUEUES
+    def _list_entities(self, request: AtomRequest, resource: Resource) -> AtomResponse:
+        queues = resource.kind is ResourceKind.QUEUES
         found: Sequence[Entity] = self._namespace.queues() if queues else self._namespace.topics()
         return self._page(request, resource, found, lambda entity: self._describe(request, entity))
 
-    def _list_subscriptions(self, request: AtomRequest, resource: SubscriptionList) -> AtomResponse:
-        found = self._namespace.subscriptions(resource.topic)
+    def _list_subscriptions(self, request: AtomRequest, resource: Resource) -> AtomResponse:
+        found = self._namespace.subscriptions(*resource.names)
         return self._page(request, resource, found, lambda entity: self._describe(request, entity))
 
-    def _list_rules(self, request: AtomRequest, resource: RuleList) -> AtomResponse:
+    def _list_rules(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         rules = list(self._subscription(resource).rules)
         return self._page(request, resource, rules, lambda rule: self._describe_rule(request, resource, rule))
 
@@ -328,14 +277,14 @@ class ManagementApi:
         if top and skip + top < len(found):
             next_page = f"{address}?api-version={request.version}&$skip={skip + top}&$top={top}"
         entries = [describe(item) for item in found[skip : skip + top]]
-        title = url_path(resource).rpartition("/")[2]
+        title = resource.url_path.rpartition("/")[2]
         return AtomResponse(
             200, atom_documents.feed_document(address, title, entries, next_page=next_page, now=self._clock()), _FEED
         )
 
     # ------------------------------------------------------------------ changing
 
-    def _put(self, request: AtomRequest, resource: EntityAt | SubscriptionAt) -> AtomResponse:
+    def _put(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         description = atom_documents.content_of(request.body)
         present = self._find(resource) if self._is_update(request) else None
         self._check_match(request, resource, present)
@@ -343,47 +292,44 @@ class ManagementApi:
         settings = kind_of(description).read(description, current=current, version=request.version)
         self._authorize_forwarding(request, settings)
         check_settings(self._namespace, settings, present=present)
-        entity = self._store(resource, settings, first_rule(description), update=present is not None)
+        if present is None:
+            entity = self._create(resource, settings, first_rule(description))
+        else:
+            entity = self._namespace.update(present, settings)
         self._changed()
         return _one(self._describe(request, entity), _etag(entity), status=200 if present else 201)
 
-    def _store(
-        self, at: EntityAt | SubscriptionAt, settings: EntitySettings, rule: Rule | None, *, update: bool
-    ) -> Entity:
+    def _create(self, at: Resource, settings: EntitySettings, rule: Rule | None) -> Entity:
         namespace = self._namespace
-        match at, settings:
-            case EntityAt(path), QueueSettings():
-                return (namespace.update_queue if update else namespace.create_queue)(path, settings)
-            case EntityAt(path), TopicSettings():
-                return (namespace.update_topic if update else namespace.create_topic)(path, settings)
-            case SubscriptionAt(topic, name), SubscriptionSettings():
-                if update:
-                    return namespace.update_subscription(topic, name, settings)
-                return namespace.create_subscription(topic, name, settings, first_rule=rule)
-        raise AtomRefusal(400, f"the description does not fit the address '/{url_path(at)}'")
+        if at.kind is ResourceKind.SUBSCRIPTION and isinstance(settings, SubscriptionSettings):
+            return namespace.create_subscription(at.names[0], at.names[1], settings, first_rule=rule)
+        if at.kind is ResourceKind.ENTITY and isinstance(settings, QueueSettings):
+            return namespace.create_queue(at.names[0], settings)
+        if at.kind is ResourceKind.ENTITY and isinstance(settings, TopicSettings):
+            return namespace.create_topic(at.names[0], settings)
+        raise AtomRefusal(400, f"the description does not fit the address '/{at.url_path}'")
 
-    def _put_rule(self, request: AtomRequest, resource: RuleAt) -> AtomResponse:
+    def _put_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         rules = self._subscription(resource).rules
-        present = rules[resource.name] if self._is_update(request) else None
+        present = rules[resource.names[2]] if self._is_update(request) else None
         self._check_match(request, resource, present)
-        rule = read_rule(atom_documents.content_of(request.body), name=resource.name)
+        rule = read_rule(atom_documents.content_of(request.body), name=resource.names[2])
         act = self._namespace.update_rule if present else self._namespace.create_rule
-        rule = act(resource.topic, resource.subscription, rule)
+        rule = act(resource.names[0], resource.names[1], rule)
         return _one(self._describe_rule(request, resource, rule), _etag(rule), status=200 if present else 201)
 
-    def _delete(self, request: AtomRequest, resource: EntityAt | SubscriptionAt) -> AtomResponse:
+    def _delete(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         self._check_match(request, resource, self._find(resource))
-        match resource:
-            case EntityAt(path):
-                self._namespace.delete(path)
-            case SubscriptionAt(topic, name):
-                self._namespace.delete_subscription(topic, name)
+        if resource.kind is ResourceKind.SUBSCRIPTION:
+            self._namespace.delete_subscription(*resource.names)
+        else:
+            self._namespace.delete(*resource.names)
         self._changed()
         return AtomResponse(200)
 
-    def _delete_rule(self, request: AtomRequest, resource: RuleAt) -> AtomResponse:
-        self._check_match(request, resource, self._subscription(resource).rules[resource.name])
-        self._namespace.delete_rule(resource.topic, resource.subscription, resource.name)
+    def _delete_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
+        self._check_match(request, resource, self._subscription(resource).rules[resource.names[2]])
+        self._namespace.delete_rule(*resource.names)
         return AtomResponse(200)
 
     @staticmethod
@@ -394,31 +340,28 @@ class ManagementApi:
         """Raise AtomRefusal (412) if the request is for another state of the entity."""
         condition = request.headers.get("if-match", "*").strip()
         if present is not None and condition not in ("*", _etag(present)):
-            raise AtomRefusal(412, f"'/{url_path(resource)}' was changed since; read it again and repeat the change")
+            raise AtomRefusal(412, f"'/{resource.url_path}' was changed since; read it again and repeat the change")
 
     # ------------------------------------------------------------------ describing
 
-    def _find(self, resource: EntityAt | SubscriptionAt) -> Entity:
-        match resource:
-            case EntityAt(path):
-                entity = self._namespace.entity(path)
-            case SubscriptionAt(topic, name):
-                entity = self._namespace.subscription(topic, name)
-        return entity
+    def _find(self, resource: Resource) -> Entity:
+        if resource.kind is ResourceKind.SUBSCRIPTION:
+            return self._namespace.subscription(*resource.names)
+        return self._namespace.entity(*resource.names)
 
-    def _subscription(self, at: RuleAt | RuleList) -> Subscription:
-        return self._namespace.subscription(at.topic, at.subscription)
+    def _subscription(self, at: Resource) -> Subscription:
+        return self._namespace.subscription(*at.names[:2])
 
     def _describe(self, request: AtomRequest, entity: Entity) -> atom_documents.AtomEntry:
-        at: Resource = EntityAt(entity.path)
+        at = Resource(ResourceKind.ENTITY, (entity.path,))
         title, kind = entity.path, kind_of(entity.settings)
         if isinstance(entity, Subscription):
-            at, title = SubscriptionAt(entity.topic.path, entity.name), entity.name
+            at, title = Resource(ResourceKind.SUBSCRIPTION, (entity.topic.path, entity.name)), entity.name
         content = kind.write(entity, self._authority(request), request.version)
         return self._entry(request, at, title, entity.created_at, content, entity.updated_at)
 
-    def _describe_rule(self, request: AtomRequest, at: RuleAt | RuleList, rule: Rule) -> atom_documents.AtomEntry:
-        place = RuleAt(at.topic, at.subscription, rule.name)
+    def _describe_rule(self, request: AtomRequest, at: Resource, rule: Rule) -> atom_documents.AtomEntry:
+        place = Resource(ResourceKind.RULE, (*at.names[:2], rule.name))
         return self._entry(request, place, rule.name, rule.created_at, write_rule(rule))
 
     def _entry(
@@ -440,25 +383,28 @@ class ManagementApi:
         )
 
     def _address(self, request: AtomRequest, at: Resource) -> str:
-        return f"https://{self._authority(request)}/{url_path(at)}"
+        return f"https://{self._authority(request)}/{at.url_path}"
 
     def _authority(self, request: AtomRequest) -> str:
         return request.headers.get("host") or self._namespace.name
 
-    _ACTIONS: ClassVar[Mapping[tuple[str, type[Any]], Callable[[ManagementApi, AtomRequest, Any], AtomResponse]]] = {
-        ("GET", NamespaceInfoResource): _get_namespace,
-        ("GET", EntityList): _list_entities,
-        ("GET", SubscriptionList): _list_subscriptions,
-        ("GET", RuleList): _list_rules,
-        ("GET", EntityAt): _get_entity,
-        ("GET", SubscriptionAt): _get_entity,
-        ("GET", RuleAt): _get_rule,
-        ("PUT", EntityAt): _put,
-        ("PUT", SubscriptionAt): _put,
-        ("PUT", RuleAt): _put_rule,
-        ("DELETE", EntityAt): _delete,
-        ("DELETE", SubscriptionAt): _delete,
-        ("DELETE", RuleAt): _delete_rule,
+    _ACTIONS: ClassVar[
+        Mapping[tuple[str, ResourceKind], Callable[[ManagementApi, AtomRequest, Resource], AtomResponse]]
+    ] = {
+        ("GET", ResourceKind.NAMESPACE): _get_namespace,
+        ("GET", ResourceKind.QUEUES): _list_entities,
+        ("GET", ResourceKind.TOPICS): _list_entities,
+        ("GET", ResourceKind.SUBSCRIPTIONS): _list_subscriptions,
+        ("GET", ResourceKind.RULES): _list_rules,
+        ("GET", ResourceKind.ENTITY): _get_entity,
+        ("GET", ResourceKind.SUBSCRIPTION): _get_entity,
+        ("GET", ResourceKind.RULE): _get_rule,
+        ("PUT", ResourceKind.ENTITY): _put,
+        ("PUT", ResourceKind.SUBSCRIPTION): _put,
+        ("PUT", ResourceKind.RULE): _put_rule,
+        ("DELETE", ResourceKind.ENTITY): _delete,
+        ("DELETE", ResourceKind.SUBSCRIPTION): _delete,
+        ("DELETE", ResourceKind.RULE): _delete_rule,
     }
 
 

@@ -22,14 +22,23 @@ from servicebus_sandbox.atom.entity_xml import (
     write_duration,
     write_time,
 )
-from servicebus_sandbox.broker.subscription_rules import filters
 from servicebus_sandbox.broker.subscription_rules.message_properties import Value
-from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.subscription_rules.rules import (
+    CORRELATION_FIELDS,
+    DEFAULT_RULE,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
 
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _PAIR = "KeyValueOfstringanyType"
 _INT32 = range(-(2**31), 2**31)
-_CORRELATED = {field.title().replace("_", ""): field for field in filters.CORRELATION_FIELDS}
+_CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(description: ElementTree.Element, *, name: str | None = None) -> Rule:
@@ -66,33 +75,33 @@ def write_rule(rule: Rule) -> ElementTree.Element:
 # ---------------------------------------------------------------------- filters and actions
 
 
-def _read_filter(element: ElementTree.Element | None) -> filters.Filter:
+def _read_filter(element: ElementTree.Element | None) -> Filter:
     if element is None or _is_nil(element):
-        return filters.TrueFilter()
+        return TrueFilter()
     match _kind(element):
         case "TrueFilter":
-            return filters.TrueFilter()
+            return TrueFilter()
         case "FalseFilter":
-            return filters.FalseFilter()
+            return FalseFilter()
         case "SqlFilter":
-            return filters.SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
+            return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case "CorrelationFilter":
             fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED.items()}
-            return filters.CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
+            return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
         case kind:
             raise DescriptionError(
                 f"Filter: its type is '{kind}'; it is one of SqlFilter, CorrelationFilter, TrueFilter, FalseFilter"
             )
 
 
-def _read_action(element: ElementTree.Element | None) -> filters.SqlAction | None:
+def _read_action(element: ElementTree.Element | None) -> SqlAction | None:
     if element is None or _is_nil(element):
         return None
     match _kind(element):
         case "EmptyRuleAction":
             return None
         case "SqlRuleAction":
-            return filters.SqlAction(_expression(element), _read_pairs(element.find("{*}Parameters")))
+            return SqlAction(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case kind:
             raise DescriptionError(f"Action: its type is '{kind}'; it is one of SqlRuleAction, EmptyRuleAction")
 
@@ -104,26 +113,26 @@ def _expression(element: ElementTree.Element) -> str:
     return text
 
 
-def _write_filter(found: filters.Filter) -> ElementTree.Element:
+def _write_filter(found: Filter) -> ElementTree.Element:
     kind = type(found).__name__
     element = ElementTree.Element("Filter", {"i:type": kind})
     match found:
-        case filters.CorrelationFilter():
+        case CorrelationFilter():
             for name, field in _CORRELATED.items():
                 value = getattr(found, field)
                 if value is not None:
                     ElementTree.SubElement(element, name).text = value
             _write_pairs(element, "Properties", found.properties)
-        case filters.SqlFilter():
+        case SqlFilter():
             _write_sql(element, found.expression, found.parameters)
-        case filters.TrueFilter():
+        case TrueFilter():
             _write_sql(element, "1=1", {})
-        case filters.FalseFilter():
+        case FalseFilter():
             _write_sql(element, "1=0", {})
     return element
 
 
-def _write_action(action: filters.SqlAction | None) -> ElementTree.Element:
+def _write_action(action: SqlAction | None) -> ElementTree.Element:
     if action is None:
         return ElementTree.Element("Action", {"i:type": "EmptyRuleAction"})
     element = ElementTree.Element("Action", {"i:type": "SqlRuleAction"})

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from servicebus_amqp.server.client_protocol import PeerProtocol
-from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.access.authorization import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.atom.https_server import HttpsServer
 from servicebus_sandbox.atom.management_api import ManagementApi

@@ -19,10 +19,15 @@ from typing import Any, Final, TypeVar
 from servicebus_sandbox.atom.entity_xml import read_duration
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
-from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, Filter, SqlAction, SqlFilter
-from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
-from servicebus_sandbox.broker.topology.messaging_entities import Subscription
-from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.broker.subscription_rules.rules import (
+    DEFAULT_RULE,
+    CorrelationFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+)
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Subscription
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 
 # A value of a JSON file with its path, so that every mistake is one sentence with the place.

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from servicebus_amqp.server.client_protocol import PeerProtocol
-from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.access.authorization import Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, PUBLIC_KEY, host_for, is_loopback

@@ -18,8 +18,8 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender
 from paired_servicebus.sandbox_process import SandboxProcess
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.protocol.protocol_events import DispositionReceived
+from servicebus_amqp.encoding.performatives import ACCEPTED
+from servicebus_amqp.protocol.links import DispositionReceived
 from tests.bench.developer_plans import GatewayPlan
 from tests.bench.gateway.flood_process import flooder
 from tests.bench.gateway.gateway_figures import (

@@ -9,7 +9,7 @@ from paired_servicebus.bench.amqp_loads import WINDOW, Completing
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived
+from servicebus_amqp.protocol.links import DeliveryReceived
 
 
 class Taking(Completing):

@@ -97,7 +97,7 @@ def key_of(world: World, key: Key, place: str) -> str:
     for path in (ORDERS, REPORTS) if key.rights else (f"{ORDERS}-of-another",):
         if place == "queues" or not key.rights:
             queue = namespace.create_queue(path) if not key.rights else namespace.queue(path)
-            namespace.update_queue(path, replace(queue.settings, authorization_rules=(rule,)))
+            namespace.update(namespace.queue(path), replace(queue.settings, authorization_rules=(rule,)))
     return one.connection_string_for("mine", rule.primary_key if key.is_right else "other")
 
 

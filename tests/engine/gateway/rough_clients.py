@@ -14,7 +14,7 @@ from paired_servicebus.core.errors import WireLinkError
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing.sending.encoded_sender import GivenIds, read_payload
-from servicebus_amqp.access.sas_tokens import sign
+from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -25,13 +25,11 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import Coordinator, DeliveryState, Error, Source, Target
-from servicebus_amqp.protocol import protocol_events as e
-from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.encoding.performatives import Coordinator, DeliveryState, Error, Source, Target
+from servicebus_amqp.protocol import links as e
+from servicebus_amqp.protocol.connection import Connection, Session
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.session import Session
+from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
 
 PATIENCE = 60.0
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])

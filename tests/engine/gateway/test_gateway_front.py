@@ -42,9 +42,8 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp import transport
-from servicebus_amqp.encoding.amqp_types import Array, Symbol, Timestamp, UInt, ULong
-from servicebus_amqp.encoding.codec import described, encode
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
+from servicebus_amqp.encoding.codec import Array, Symbol, Timestamp, UInt, ULong, described, encode
+from servicebus_amqp.encoding.performatives import ACCEPTED, Error, Rejected
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import Behavior, QueueSettings, Tier
 from servicebus_sandbox.faults import Direction, FaultTerms

@@ -14,11 +14,10 @@ import pytest
 
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.encoding.performatives import Transfer, write_performative
+from servicebus_amqp.encoding.performatives import ACCEPTED, Transfer, write_performative
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
-from servicebus_amqp.server import key_budgets
-from servicebus_amqp.server.key_budgets import KeyLimits, UnfinishedMessages
+from servicebus_amqp.server import server_connection
+from servicebus_amqp.server.server_connection import KeyLimits, UnfinishedMessages
 from tests.engine.gateway.rough_clients import SEND, Refused, RoughClient, client_of, gateway_of, message
 
 OTHER = new_key("other", [GatewayRight.SEND])
@@ -191,7 +190,7 @@ async def test_beyond_the_limit_one_is_read_until_it_holds_nothing() -> None:
 
 
 async def test_one_that_does_not_complete_in_its_time_is_ended_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_budgets, "UNFINISHED_SECONDS", 0.01)
+    monkeypatch.setattr(server_connection, "UNFINISHED_SECONDS", 0.01)
     unfinished = UnfinishedMessages(100)
     stuck, waiting = Reader(), Reader()
     unfinished.count(stuck, 90, 100)

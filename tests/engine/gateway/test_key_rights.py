@@ -12,9 +12,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, keys_of, new_key, read_keys
 from paired_servicebus.sections.gateway_options import GATEWAY_KEYS, KeyRule, gateway_options
 from paired_servicebus.settings import SettingLocation
-from servicebus_amqp.access.grants import EntityNames
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Source, Target
-from servicebus_amqp.node_address import parse_address
+from servicebus_amqp.access import EntityNames, parse_address
+from servicebus_amqp.encoding.performatives import ACCEPTED, Source, Target
 from tests.engine.gateway.rough_clients import FakePairing, Refused, RoughClient, client_of, gateway_of
 
 ORDERS: Final = new_key("orders", [GatewayRight.SEND], ["orders"])

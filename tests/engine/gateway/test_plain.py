@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paired_servicebus.core.model.gateway_view import TurnedAway
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.protocol import protocol_events as e
+from servicebus_amqp.encoding.performatives import ACCEPTED
+from servicebus_amqp.protocol import links as e
 from tests.amqp.plain_client import WRONG, init, plain_client, response
 from tests.engine.gateway.rough_clients import LISTEN, SEND, gateway_of
 

@@ -29,10 +29,10 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import OURS, AttachFields
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
-from servicebus_amqp.encoding.amqp_types import Int, Symbol, UInt
-from servicebus_amqp.encoding.messaging_types import Modified, Source
-from servicebus_amqp.node_address import parse_address
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+from servicebus_amqp.access import parse_address
+from servicebus_amqp.encoding.codec import Int, Symbol, UInt
+from servicebus_amqp.encoding.performatives import Modified, Source
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox import Sandbox
 from tests.pairing.conftest import TRUST, World, until
 

@@ -29,14 +29,14 @@ from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing,
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
-from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.encoding.codec import Symbol
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER
-from servicebus_amqp.encoding.messaging_types import Accepted, Coordinator, Rejected, Source, Target
+from servicebus_amqp.encoding.performatives import Accepted, Coordinator, Rejected, Source, Target
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
-from servicebus_amqp.protocol.protocol_events import Attached
+from servicebus_amqp.protocol.links import Attached
 from servicebus_amqp.server import admission as admissions
 from servicebus_amqp.server.admission import is_scarce
-from servicebus_amqp.server.key_budgets import BytesInHand
+from servicebus_amqp.server.server_connection import BytesInHand
 from servicebus_sandbox import Sandbox
 from tests.pairing.conftest import World, until
 

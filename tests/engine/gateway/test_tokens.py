@@ -31,9 +31,9 @@ from paired_servicebus.engine.gateway.gateway_keys import (
     write_keys,
 )
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, refusal_of_send, rejection_of
-from servicebus_amqp.access.sas_tokens import TokenError, sign
-from servicebus_amqp.encoding.amqp_types import Int
-from servicebus_amqp.encoding.messaging_types import Rejected
+from servicebus_amqp.access import TokenError, sign
+from servicebus_amqp.encoding.codec import Int
+from servicebus_amqp.encoding.performatives import Rejected
 from servicebus_amqp.protocol_errors import Condition
 from tests.approval import Approve
 

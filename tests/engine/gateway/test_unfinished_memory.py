@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import pytest
 
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, LocalKey
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
+from servicebus_amqp.encoding.performatives import ACCEPTED
 from tests.engine.gateway.rough_clients import RoughClient, client_of, gateway_of
 from tests.engine.gateway.test_key_budgets import begin_message
 

@@ -21,7 +21,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_data,
     write_properties,
 )
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
 PATIENCE = 60.0

@@ -20,13 +20,17 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
+from servicebus_amqp.encoding.performatives import ACCEPTED
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link import Link
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import AttachRequested, DeliveryReceived, DispositionReceived
+from servicebus_amqp.protocol.links import (
+    AttachRequested,
+    DeliveryReceived,
+    DispositionReceived,
+    Link,
+    ReceiverLink,
+    SenderLink,
+)
 
 
 def reply_to(request: bytes, status: int = 200, body: Any = None, **more: Any) -> bytes:

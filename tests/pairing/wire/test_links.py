@@ -24,9 +24,9 @@ from paired_servicebus.pairing.amqp_client import (
 )
 from paired_servicebus.pairing.amqp_client import reconnecting as wiring
 from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
-from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected, Source
-from servicebus_amqp.encoding.amqp_types import Int, Symbol
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+from servicebus_amqp.encoding.codec import Int, Symbol
+from servicebus_amqp.encoding.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected, Source
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation

@@ -30,12 +30,20 @@ from paired_servicebus.pairing.amqp_client import (
 )
 from paired_servicebus.pairing.amqp_client.endpoint import HIGH_WATER
 from paired_servicebus.pairing.amqp_client.reconnecting import DeferredState
-from servicebus_amqp import ACCEPTED, RELEASED, ConnectionSettings, Error, Modified, ReceiverLink, Rejected, SenderLink
-from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
-from servicebus_amqp.encoding.codec import described, encode
+from servicebus_amqp.encoding.codec import Described, Symbol, ULong, described, encode
 from servicebus_amqp.encoding.frames import SASL_FRAME, SASL_HEADER, build_frame
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch, read_map, split
-from servicebus_amqp.encoding.performatives import SaslMechanisms, write_performative
+from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Error,
+    Modified,
+    Rejected,
+    SaslMechanisms,
+    write_performative,
+)
+from servicebus_amqp.protocol.connection_settings import ConnectionSettings
+from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
 
 from .conftest import Told, World, id_of, message, until
 from .peer import Script, listening, reply_to

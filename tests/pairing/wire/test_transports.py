@@ -35,10 +35,9 @@ from paired_servicebus.pairing.amqp_client.endpoint import (
     Transport,
     token_for,
 )
-from servicebus_amqp import ACCEPTED
-from servicebus_amqp.access.sas_tokens import sign
+from servicebus_amqp.access import read_token, sign
+from servicebus_amqp.encoding.performatives import ACCEPTED
 from servicebus_sandbox import AsyncSandboxCredential
-from servicebus_sandbox.access.authorization import read_token
 
 from .conftest import Told, World, message, until
 from .peer import listening, reply_to

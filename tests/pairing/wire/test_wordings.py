@@ -14,8 +14,8 @@ from paired_servicebus.core.model.verdict import LOST_LINKS, FailureKind, judge,
 from paired_servicebus.engine.gateway.relay_connection import error_of_end, error_of_refusal
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, is_idle_detach
 from paired_servicebus.pairing.amqp_client.endpoint import connection_failure, failure_of, link_failure, token_failure
-from servicebus_amqp.encoding.amqp_types import Symbol
-from servicebus_amqp.encoding.messaging_types import Error, Rejected
+from servicebus_amqp.encoding.codec import Symbol
+from servicebus_amqp.encoding.performatives import Error, Rejected
 from tests.pairing.wire.conftest import Told
 from tests.pairing.wire.peer import listening, reply_to
 

@@ -20,9 +20,10 @@ from azure.servicebus.management import ServiceBusAdministrationClient as SyncAd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servicebus_amqp.access import TokenError
 from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
+from servicebus_sandbox.access.authorization import SERVICE_BUS, AzureRole, Issuer, parse_role
 from servicebus_sandbox.access.token_credentials import CredentialError
-from servicebus_sandbox.access.token_issuer import SERVICE_BUS, AzureRole, Issuer, TokenError, parse_role
 from servicebus_sandbox.broker.entity_settings import Right
 
 SCOPE = "https://servicebus.azure.net//.default"

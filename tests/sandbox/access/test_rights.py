@@ -15,10 +15,9 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.node_address import covers
+from servicebus_amqp.access import MAX_GRANTS, Grants, ProvenAccess, TokenError, covers, sign
 from servicebus_sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
-from servicebus_sandbox.access.authorization import Authorization, root_rule, sign
-from servicebus_sandbox.access.token_issuer import MAX_GRANTS, Grants, ProvenAccess, TokenError
+from servicebus_sandbox.access.authorization import Authorization, root_rule
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace

@@ -7,8 +7,7 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.access.authorization import SasToken, read_token, sign
-from servicebus_sandbox.access.token_issuer import TokenError
+from servicebus_amqp.access import SasToken, TokenError, read_token, sign
 
 KEYS = {"Root": "s3cret+/=", "Other": "different"}
 NOW = 1_700_000_000.0

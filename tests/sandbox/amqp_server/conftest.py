@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
+from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -21,10 +22,10 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
+from servicebus_amqp.encoding.performatives import Accepted, Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.protocol_events import (
+from servicebus_amqp.protocol.links import (
     Attached,
     DeliveryReceived,
     Detached,
@@ -33,7 +34,7 @@ from servicebus_amqp.protocol.protocol_events import (
     FlowReceived,
     SessionBegun,
 )
-from servicebus_sandbox.access.authorization import root_rule, sign
+from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 

@@ -17,11 +17,23 @@ from uuid import uuid4
 
 from tests.sandbox.amqp_server.dotnet_values import Raw, composite, sections_of, source_of, target_of
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from servicebus_amqp.encoding.codec import decode, described, encode
+from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.codec import (
+    Array,
+    Described,
+    Int,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    decode,
+    described,
+    encode,
+)
 from servicebus_amqp.encoding.frames import AMQP_FRAME, AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER, build_frame
 from servicebus_amqp.encoding.frames import unpack_frame_header as unpack
-from servicebus_sandbox.access.authorization import sign
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 MECHANISMS, INIT, OUTCOME = 0x40, 0x41, 0x44

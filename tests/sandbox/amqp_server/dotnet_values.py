@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from servicebus_amqp.encoding.amqp_types import Symbol
-from servicebus_amqp.encoding.codec import decode, described, encode, encode_fields
+from servicebus_amqp.encoding.codec import Symbol, decode, described, encode, encode_fields
 from servicebus_amqp.encoding.message_sections import Properties
 
 

@@ -5,8 +5,19 @@ from uuid import UUID
 
 from tests.sandbox.amqp_server.conftest import Peer
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UInt, ULong, UShort, _Ranged
-from servicebus_amqp.encoding.codec import decode, encode, skip
+from servicebus_amqp.encoding.codec import (
+    Array,
+    Described,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    UShort,
+    _Ranged,
+    decode,
+    encode,
+    skip,
+)
 from servicebus_amqp.encoding.frames import build_frame, unpack_frame_header
 
 AMQP_FRAME, OPEN, BEGIN = 0, 0x10, 0x11

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from servicebus_amqp.encoding.amqp_types import Int, Timestamp
+from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.codec import Int, Timestamp
 from servicebus_amqp.encoding.message_sections import Sections, write_value
-from servicebus_amqp.encoding.messaging_types import Source
-from servicebus_sandbox.access.authorization import sign
+from servicebus_amqp.encoding.performatives import Source
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, QueueSettings, Right, Tier, TopicSettings
 from servicebus_sandbox.broker.message import Message

@@ -19,7 +19,7 @@ from tests.sandbox.amqp_server.dotnet_values import (
     sections_of,
 )
 
-from servicebus_amqp.encoding.amqp_types import Array, Int, Symbol, Timestamp, UByte, UInt
+from servicebus_amqp.encoding.codec import Array, Int, Symbol, Timestamp, UByte, UInt
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
 VENDOR = "com.microsoft:"

@@ -7,8 +7,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from servicebus_amqp.encoding.message_sections import Sections, write_data
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Accepted
-from servicebus_amqp.protocol.protocol_events import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
+from servicebus_amqp.encoding.performatives import ACCEPTED, Accepted
+from servicebus_amqp.protocol.links import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.faults import (
     Direction,

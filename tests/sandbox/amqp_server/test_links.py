@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Symbol, UInt
+from servicebus_amqp.access import NodeAddress, NodeKind, covers, parse_address, path_of, sign
+from servicebus_amqp.encoding.codec import Array, Described, Int, Symbol, UInt
 from servicebus_amqp.encoding.message_sections import (
     BATCH_FORMAT,
     Properties,
@@ -21,7 +22,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_data,
     write_properties,
 )
-from servicebus_amqp.encoding.messaging_types import (
+from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
@@ -31,17 +32,15 @@ from servicebus_amqp.encoding.messaging_types import (
     Rejected,
     Source,
 )
-from servicebus_amqp.node_address import NodeAddress, NodeKind, covers, parse_address, path_of
-from servicebus_amqp.protocol.protocol_events import (
+from servicebus_amqp.protocol.links import (
     Attached,
     DeliveryReceived,
     Detached,
     DispositionReceived,
     FlowReceived,
 )
-from servicebus_sandbox.access.authorization import root_rule, sign
-from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.amqp_server.server_protocol import TURN_BYTES, AmqpServerProtocol
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.amqp_server.namespace_server import TURN_BYTES, AmqpServerProtocol, NamespaceServer
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, QueueSettings, Tier, TopicSettings
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
@@ -114,7 +113,7 @@ async def test_receivers_are_refused_by_condition(peer, refused, address, condit
 
 async def test_disabled_entities_take_no_links(port, peer, refused):
     await peer.authorize("orders")
-    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.DISABLED))
+    port.namespace.update(port.namespace.queue("orders"), QueueSettings(status=EntityStatus.DISABLED))
     for link in (peer.sender("orders"), peer.receiver("orders")):
         with pytest.raises(refused, match="entity-disabled"):
             await peer.attached(link)
@@ -528,12 +527,12 @@ async def test_senders_of_an_entity_that_is_disabled_hear_it_at_once(port, peer)
     await peer.authorize("")
     orders, audit = await peer.attached(peer.sender("ORDERS")), await peer.attached(peer.sender("audit"))
     copies = await peer.attached(peer.sender("copies"))
-    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
-    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    port.namespace.update(port.namespace.queue("orders"), QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
+    port.namespace.update(port.namespace.queue("orders"), QueueSettings(status=EntityStatus.SEND_DISABLED))
     port.node.wake()
     ended = await peer.next(Detached)
     assert (ended.link, ended.error.condition) == (orders, "com.microsoft:entity-disabled")
-    port.namespace.update_topic("audit", TopicSettings(status=EntityStatus.DISABLED))
+    port.namespace.update(port.namespace.topic("audit"), TopicSettings(status=EntityStatus.DISABLED))
     port.node.wake()
     ended = await peer.next(Detached)
     assert (ended.link, ended.error.condition) == (audit, "com.microsoft:entity-disabled")

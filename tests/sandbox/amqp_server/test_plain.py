@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.amqp.plain_client import WRONG, init, plain_client, response
 
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.protocol import protocol_events as e
+from servicebus_amqp.encoding.performatives import ACCEPTED
+from servicebus_amqp.protocol import links as e
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, QueueSettings, Right
 from servicebus_sandbox.sandbox_host import SandboxNamespace

@@ -4,14 +4,12 @@ import asyncio
 
 import pytest
 
-from servicebus_amqp.encoding.amqp_types import UInt
-from servicebus_amqp.encoding.codec import encode
+from servicebus_amqp.encoding.codec import UInt, encode
 from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame
-from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
-from servicebus_amqp.encoding.performatives import Open, Transfer, write_performative
+from servicebus_amqp.encoding.performatives import Accepted, Open, Source, Target, Transfer, write_performative
 from servicebus_amqp.protocol.connection import MAX_OPEN_FRAME_BYTES
-from servicebus_amqp.protocol.protocol_events import Closed
-from servicebus_sandbox.amqp_server import server_protocol
+from servicebus_amqp.protocol.links import Closed
+from servicebus_sandbox.amqp_server import namespace_server
 
 ADVICE = "came without a good token; put one on $cbs first"
 
@@ -42,28 +40,28 @@ async def test_unfinished_messages_are_bounded_together(connect):
     for link in links:
         begin_message(peer, link)
     assert (
-        await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {server_protocol.MAX_BYTES} bytes {ADVICE}"
+        await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {namespace_server.MAX_BYTES} bytes {ADVICE}"
     )
 
 
 async def test_links_are_few(connect):
     peer = await connect()
-    for number in range(server_protocol.MAX_UNPROVEN_LINKS + 1):
+    for number in range(namespace_server.MAX_UNPROVEN_LINKS + 1):
         ask_for_tokens(peer, f"{number}")
     peer.flush()
     assert (
         await turned_out(peer)
-        == f"amqp:resource-limit-exceeded: more than {server_protocol.MAX_UNPROVEN_LINKS} links {ADVICE}"
+        == f"amqp:resource-limit-exceeded: more than {namespace_server.MAX_UNPROVEN_LINKS} links {ADVICE}"
     )
 
 
 async def test_sessions_are_few(connect):
     peer = await connect()
-    for _ in range(server_protocol.MAX_SESSIONS):
+    for _ in range(namespace_server.MAX_SESSIONS):
         peer.amqp.begin()
     peer.flush()
     said = await turned_out(peer)
-    assert said == f"amqp:resource-limit-exceeded: more than {server_protocol.MAX_SESSIONS} sessions {ADVICE}"
+    assert said == f"amqp:resource-limit-exceeded: more than {namespace_server.MAX_SESSIONS} sessions {ADVICE}"
 
 
 async def test_an_open_is_short(port):
@@ -76,7 +74,7 @@ async def test_an_open_is_short(port):
 
 
 async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.TOKEN_SECONDS", 0.05)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.namespace_server.TOKEN_SECONDS", 0.05)
     peer = await connect()
     ask_for_tokens(peer, "idle")
     peer.flush()
@@ -86,7 +84,7 @@ async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
 
 
 async def test_an_open_that_trickles_ends(port, monkeypatch):
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.OPENING_SECONDS", 0.1)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.namespace_server.OPENING_SECONDS", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
     writer.write(AMQP_HEADER + b"\x00\x00\x10\x00\x02\x00\x00\x00")
     ended = asyncio.ensure_future(reader.read())
@@ -100,7 +98,7 @@ async def test_an_open_that_trickles_ends(port, monkeypatch):
 
 async def test_a_good_token_ends_all_of_it(port, connect, monkeypatch):
     """SDKs open links, put tokens, and then idle for hours."""
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.TOKEN_SECONDS", 0.3)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.namespace_server.TOKEN_SECONDS", 0.3)
     peer = await connect()
     await peer.authorize("orders")
     assert not len(port.node.admission)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from servicebus_amqp.encoding.amqp_types import Described, Int, Symbol, Timestamp
-from servicebus_sandbox.broker.subscription_rules.filters import (
+from servicebus_amqp.encoding.codec import Described, Int, Symbol, Timestamp
+from servicebus_sandbox.broker.subscription_rules.rules import (
     CorrelationFilter,
     FalseFilter,
     SqlAction,

@@ -115,11 +115,11 @@ async def test_send_disabled_and_back(port, client):
     queue = port.namespace.queue("orders")
     async with client.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("1"))
-        port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+        port.namespace.update(port.namespace.queue("orders"), QueueSettings(status=EntityStatus.SEND_DISABLED))
         for expected in (ServiceBusConnectionError, MessagingEntityDisabledError):
             with pytest.raises(expected):
                 await sender.send_messages(ServiceBusMessage("2"))
-        port.namespace.update_queue("orders", QueueSettings())
+        port.namespace.update(port.namespace.queue("orders"), QueueSettings())
         await sender.send_messages(ServiceBusMessage("3"))
     assert queue.counts().active == 2
 

@@ -6,8 +6,7 @@ import pytest
 from tests.sandbox.amqp_server.conftest import Peer
 from tests.sandbox.amqp_server.strange_peers import ShiftedPeer, WidePeer
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Symbol, UInt, ULong
-from servicebus_amqp.encoding.codec import decode
+from servicebus_amqp.encoding.codec import Array, Described, Int, Symbol, UInt, ULong, decode
 from servicebus_amqp.encoding.message_sections import (
     BATCH_FORMAT,
     Header,
@@ -22,9 +21,17 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Accepted, Modified, Source, Target
-from servicebus_amqp.encoding.performatives import Attach, Transfer, write_performative
-from servicebus_amqp.protocol.protocol_events import (
+from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    Accepted,
+    Attach,
+    Modified,
+    Source,
+    Target,
+    Transfer,
+    write_performative,
+)
+from servicebus_amqp.protocol.links import (
     AttachRequested,
     DeliveryReceived,
     Detached,

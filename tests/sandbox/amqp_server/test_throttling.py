@@ -7,9 +7,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
-from servicebus_amqp.encoding.amqp_types import Int
+from servicebus_amqp.encoding.codec import Int
 from servicebus_amqp.encoding.message_sections import Sections, write_value
-from servicebus_amqp.protocol.protocol_events import Detached
+from servicebus_amqp.protocol.links import Detached
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.message import Message

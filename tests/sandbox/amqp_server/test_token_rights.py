@@ -4,11 +4,12 @@ import time
 
 import pytest
 
-from servicebus_amqp.encoding.amqp_types import Array, Int
-from servicebus_amqp.encoding.messaging_types import Source, Target
-from servicebus_amqp.protocol.protocol_events import Detached
-from servicebus_sandbox.access.authorization import root_rule, sign
-from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS
+from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.codec import Array, Int
+from servicebus_amqp.encoding.performatives import Source, Target
+from servicebus_amqp.protocol.links import Detached
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.amqp_server.broker_links import MAX_LINKS
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 RULES = [

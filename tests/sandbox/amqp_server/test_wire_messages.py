@@ -8,8 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.amqp.annotations import write_annotations
 
-from servicebus_amqp.encoding.amqp_types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
-from servicebus_amqp.encoding.codec import described, encode, encode_map
+from servicebus_amqp.encoding.codec import (
+    Char,
+    Decimal64,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    described,
+    encode,
+    encode_map,
+)
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.amqp.annotations import write_annotations
 
-from servicebus_amqp.encoding.amqp_types import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
+from servicebus_amqp.encoding.codec import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.message_sections import (
     Header,
     Properties,
@@ -23,13 +23,11 @@ from servicebus_amqp.encoding.message_sections import (
     write_header,
     write_properties,
 )
-from servicebus_sandbox.amqp_server.message_codec import read_message
-from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
+from servicebus_sandbox.amqp_server.message_codec import AmqpPropertyCodec, read_message
 from servicebus_sandbox.broker.broker_errors import EvaluationError
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.subscription_rules.filters import SqlAction, SqlFilter
 from servicebus_sandbox.broker.subscription_rules.message_properties import Value
-from servicebus_sandbox.broker.subscription_rules.rules import Rule
+from servicebus_sandbox.broker.subscription_rules.rules import Rule, SqlAction, SqlFilter
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 ID = UUID(int=5)

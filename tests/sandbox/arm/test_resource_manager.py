@@ -43,8 +43,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT
 
-from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.access.token_issuer import AccessToken, AzureRole, Issuer
+from servicebus_sandbox.access.authorization import AccessToken, AzureRole, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmAddress, ArmNamespace, read_address, resource_id
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager

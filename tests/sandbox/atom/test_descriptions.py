@@ -22,19 +22,7 @@ from servicebus_sandbox.atom.entity_xml import (
     write_duration,
     write_time,
 )
-from servicebus_sandbox.atom.management_api import (
-    EntityAt,
-    EntityList,
-    Listed,
-    NamespaceInfoResource,
-    Resource,
-    RuleAt,
-    RuleList,
-    SubscriptionAt,
-    SubscriptionList,
-    resource_at,
-    url_path,
-)
+from servicebus_sandbox.atom.management_api import Resource, ResourceKind, resource_at
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 from servicebus_sandbox.broker.entity_settings import (
     AuthorizationRule,
@@ -250,19 +238,19 @@ def test_times_are_in_utc() -> None:
 @pytest.mark.parametrize(
     ("path", "resource"),
     [
-        ("/$namespaceinfo", NamespaceInfoResource()),
-        ("/$NamespaceInfo", NamespaceInfoResource()),
-        ("/$Resources/queues", EntityList(Listed.QUEUES)),
-        ("/%24resources/Topics/", EntityList(Listed.TOPICS)),
-        ("/orders", EntityAt("orders")),
-        ("/contoso%2Fx-servicebus-transfer%2F0", EntityAt("contoso/x-servicebus-transfer/0")),
-        ("/contoso/x-servicebus-transfer/0", EntityAt("contoso/x-servicebus-transfer/0")),
-        ("/audit/subscriptions", SubscriptionList("audit")),
-        ("/audit/Subscriptions/all", SubscriptionAt("audit", "all")),
-        ("/a%2Fb/subscriptions/all", SubscriptionAt("a/b", "all")),
-        ("/a/b/subscriptions/all/rules", RuleList("a/b", "all")),
-        ("/audit/subscriptions/all/Rules/$Default", RuleAt("audit", "all", "$Default")),
-        ("/subscriptions", EntityAt("subscriptions")),
+        ("/$namespaceinfo", Resource(ResourceKind.NAMESPACE)),
+        ("/$NamespaceInfo", Resource(ResourceKind.NAMESPACE)),
+        ("/$Resources/queues", Resource(ResourceKind.QUEUES)),
+        ("/%24resources/Topics/", Resource(ResourceKind.TOPICS)),
+        ("/orders", Resource(ResourceKind.ENTITY, ("orders",))),
+        ("/contoso%2Fx-servicebus-transfer%2F0", Resource(ResourceKind.ENTITY, ("contoso/x-servicebus-transfer/0",))),
+        ("/contoso/x-servicebus-transfer/0", Resource(ResourceKind.ENTITY, ("contoso/x-servicebus-transfer/0",))),
+        ("/audit/subscriptions", Resource(ResourceKind.SUBSCRIPTIONS, ("audit",))),
+        ("/audit/Subscriptions/all", Resource(ResourceKind.SUBSCRIPTION, ("audit", "all"))),
+        ("/a%2Fb/subscriptions/all", Resource(ResourceKind.SUBSCRIPTION, ("a/b", "all"))),
+        ("/a/b/subscriptions/all/rules", Resource(ResourceKind.RULES, ("a/b", "all"))),
+        ("/audit/subscriptions/all/Rules/$Default", Resource(ResourceKind.RULE, ("audit", "all", "$Default"))),
+        ("/subscriptions", Resource(ResourceKind.ENTITY, ("subscriptions",))),
         ("/", None),
         ("/$Resources/relays", None),
         ("/$cbs", None),
@@ -275,5 +263,7 @@ def test_addresses(path: str, resource: Resource | None) -> None:
 @given(PATHS.filter(lambda path: "subscriptions" not in path.lower()), st.text(min_size=1, max_size=9))
 def test_addresses_survive(path: str, name: str) -> None:
     name = quote(name, safe="")
-    for resource in (EntityAt(path), SubscriptionList(path), SubscriptionAt(path, name), RuleAt(path, name, "x")):
-        assert resource_at("/" + url_path(resource)) == resource
+    names = (path, name, "x")
+    for kind, count in (("ENTITY", 1), ("SUBSCRIPTIONS", 1), ("SUBSCRIPTION", 2), ("RULE", 3)):
+        resource = Resource(ResourceKind[kind], names[:count])
+        assert resource_at("/" + resource.url_path) == resource

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from servicebus_sandbox.atom.entity_xml import QUEUE, TOPIC, describe_namespace
-from servicebus_sandbox.atom.management_api import EntityAt, RuleAt, SubscriptionAt, resource_at, url_path
+from servicebus_sandbox.atom.management_api import Resource, ResourceKind, resource_at
 from servicebus_sandbox.atom.rule_xml import read_rule, write_rule
 from servicebus_sandbox.broker.entity_settings import Tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
@@ -25,17 +25,18 @@ RULE = (
 @pytest.mark.parametrize(
     ("resource", "path"),
     [
-        (EntityAt("jst"), "jst"),
-        (SubscriptionAt("jst", "s"), "jst/Subscriptions/s"),
-        (RuleAt("eu/jst", "s", "r"), "eu/jst/Subscriptions/s/Rules/r"),
+        (Resource(ResourceKind.ENTITY, ("jst",)), "jst"),
+        (Resource(ResourceKind.SUBSCRIPTION, ("jst", "s")), "jst/Subscriptions/s"),
+        (Resource(ResourceKind.RULE, ("eu/jst", "s", "r")), "eu/jst/Subscriptions/s/Rules/r"),
     ],
 )
-def test_ids_have_the_services_letters(resource: EntityAt | SubscriptionAt | RuleAt, path: str) -> None:
+def test_ids_have_the_services_letters(resource: Resource, path: str) -> None:
     """JavaScript's client cuts the names of topic and subscription out of an id by `/Subscriptions/` and `/Rules/`."""
-    assert url_path(resource) == path
+    assert resource.url_path == path
     for spelling in (path, path.lower(), path.upper()):
         found = resource_at(spelling)
-        assert type(found) is type(resource), "requests come in any case"
+        assert found is not None, "requests come in any case"
+        assert found.kind is resource.kind
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT
 
+from servicebus_amqp.access import sign
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.access.authorization import Authorization, root_rule, sign
+from servicebus_sandbox.access.authorization import Authorization, root_rule
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace

@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 from servicebus_sandbox.atom.entity_xml import DescriptionError
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
 from servicebus_sandbox.broker.broker_errors import FilterSyntaxError
-from servicebus_sandbox.broker.subscription_rules.filters import (
+from servicebus_sandbox.broker.subscription_rules.rules import (
     CorrelationFilter,
     FalseFilter,
+    Rule,
     SqlAction,
     SqlFilter,
     TrueFilter,
 )
-from servicebus_sandbox.broker.subscription_rules.rules import Rule
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

@@ -8,8 +8,7 @@ import pytest
 
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.message import Message, StoredMessage
-from servicebus_sandbox.broker.queues.lane import Consumer
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import Consumer, MessageQueue
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 

@@ -23,22 +23,22 @@ from servicebus_sandbox.broker.broker_errors import (
 )
 from servicebus_sandbox.broker.entity_settings import SubscriptionSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.subscription_rules.expressions import EvaluationContext, matches_pattern
-from servicebus_sandbox.broker.subscription_rules.filters import (
-    CorrelationFilter,
-    FalseFilter,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-)
 from servicebus_sandbox.broker.subscription_rules.message_properties import (
     MessageProperties,
     Value,
     system_fields,
     with_fields,
 )
-from servicebus_sandbox.broker.subscription_rules.parser import parse_filter
-from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.subscription_rules.parser import EvaluationContext, matches_pattern, parse_filter
+from servicebus_sandbox.broker.subscription_rules.rules import (
+    DEFAULT_RULE,
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 ID = UUID(int=7)

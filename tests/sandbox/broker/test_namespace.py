@@ -17,9 +17,8 @@ from servicebus_sandbox.broker.broker_errors import (
     Throttled,
 )
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
-from servicebus_sandbox.broker.queues.credits import CreditBucket
-from servicebus_sandbox.broker.subscription_rules.filters import SqlFilter
-from servicebus_sandbox.broker.subscription_rules.rules import Rule
+from servicebus_sandbox.broker.queues.agenda import CreditBucket
+from servicebus_sandbox.broker.subscription_rules.rules import Rule, SqlFilter
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.specs import NamespaceSpec
 
@@ -156,9 +155,9 @@ def test_deleting_what_is_not_there(world):
 def test_what_is_fixed_at_creation_cannot_be_updated(world):
     queue = world.namespace.create_queue("q")
     with pytest.raises(InvalidSettings, match="requires_session"):
-        world.namespace.update_queue("q", replace(queue.settings, requires_session=True))
+        world.namespace.update(world.namespace.queue("q"), replace(queue.settings, requires_session=True))
     world.clock.now += 10
-    world.namespace.update_queue("q", replace(queue.settings, max_delivery_count=2))
+    world.namespace.update(world.namespace.queue("q"), replace(queue.settings, max_delivery_count=2))
     assert (queue.settings.max_delivery_count, queue.updated_at - queue.created_at) == (2, 10)
 
 
@@ -227,7 +226,7 @@ def test_use_keeps_it_for_as_long_again(world, queue, message, use):
     if use == "send":
         queue.intake.send([message("y")])
     elif use == "update":
-        world.namespace.update_queue("q", QueueSettings(**IDLE, max_delivery_count=3))
+        world.namespace.update(world.namespace.queue("q"), QueueSettings(**IDLE, max_delivery_count=3))
     else:
         receiver = world.receiver(queue.messages)
         receiver.receive(1)
@@ -248,10 +247,10 @@ def test_a_receiver_that_waits_keeps_it(world, queue):
 
 
 def test_the_setting_may_come_and_go(world, queue):
-    world.namespace.update_queue("q", QueueSettings())
+    world.namespace.update(world.namespace.queue("q"), QueueSettings())
     world.pass_time(10_000)
     assert exists(world, "q")
-    world.namespace.update_queue("q", QueueSettings(**IDLE))
+    world.namespace.update(world.namespace.queue("q"), QueueSettings(**IDLE))
     world.pass_time(300)
     assert not exists(world, "q")
 

@@ -20,8 +20,7 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry, Pings, QueueSettings, SubscriptionSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageState
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow
-from servicebus_sandbox.broker.queues.lane import Consumer
-from servicebus_sandbox.broker.queues.message_queue import EXPIRED, REASON
+from servicebus_sandbox.broker.queues.message_queue import EXPIRED, REASON, Consumer
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 FIVE_SECONDS = timedelta(seconds=5)
@@ -219,7 +218,7 @@ def test_a_namespace_may_deliver_pings_like_any_message(world, message):
 
 
 def test_a_ping_is_refused_where_messages_are(world, orders, message):
-    world.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    world.namespace.update(world.namespace.queue("orders"), QueueSettings(status=EntityStatus.SEND_DISABLED))
     with pytest.raises(EntityDisabled, match="SendDisabled"):
         orders.intake.send([message(content_type=PING_CONTENT_TYPE)])
 
@@ -257,7 +256,7 @@ def test_duplicates_are_dropped_within_the_window(world, message):
 
 def test_closing_for_receivers_ends_those_there_are(world, orders):
     receiver = world.receiver(orders.messages)
-    world.namespace.update_queue("orders", QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
+    world.namespace.update(world.namespace.queue("orders"), QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
     assert [type(error) for error in receiver.ended] == [EntityDisabled]
     with pytest.raises(EntityDisabled):
         world.receiver(orders.messages)
@@ -472,7 +471,7 @@ def test_forwarding_passes_on_nothing_that_is_over(lazy, message):
     queue = lazy.namespace.create_queue("q")
     queue.intake.send([message("old", ttl=5), message("new")])
     lazy.pass_time(6)
-    lazy.namespace.update_queue("q", QueueSettings(forward_to="target"))
+    lazy.namespace.update(lazy.namespace.queue("q"), QueueSettings(forward_to="target"))
     lazy.namespace.run()
     assert [stored.message.payload for stored in target.messages.peek(0, 10)] == ["new"]
 
@@ -563,7 +562,7 @@ def test_four_hops_are_the_most(world, entities, message):
 def test_a_circle_ends(world, entities, message):
     entities("b")
     entities("a", to("b"))
-    world.namespace.update_queue("b", to("a"))
+    world.namespace.update(world.namespace.queue("b"), to("a"))
     send(world, "a", message("x"))
     total = [numbers(world.namespace.queue(path).counts()) for path in "ab"]
     assert sorted(total) == [(0, 0, 0), (0, 0, 1)]
@@ -617,7 +616,7 @@ def test_nobody_receives_where_messages_do_not_stay(world, entities, message):
     end, start = entities("end"), entities("start")
     send(world, "start", message("x"))
     receiver = world.receiver(world.namespace.queue("start").messages)
-    world.namespace.update_queue("start", to("end"))
+    world.namespace.update(world.namespace.queue("start"), to("end"))
     world.pass_time(0)
     assert (start(), end()) == ((0, 0, 0), (1, 0, 0))
     assert isinstance(receiver.ended[0], InvalidOperation)

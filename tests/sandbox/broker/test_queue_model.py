@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from servicebus_sandbox.broker.broker_errors import MessageLockLost, MessageNotFound
 from servicebus_sandbox.broker.entity_settings import Expiry, QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.queues.message_queue import Consumer
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 LOCK, MAX_DELIVERIES = 10, 3

@@ -16,7 +16,7 @@ from servicebus_sandbox.broker.broker_errors import (
 )
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.queues.message_queue import Consumer
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlAction, SqlFilter, TrueFilter
+from servicebus_sandbox.broker.subscription_rules.rules import CorrelationFilter, SqlAction, SqlFilter, TrueFilter
 from servicebus_sandbox.emulator.config_file import default_namespace, load_config
 from servicebus_sandbox.emulator.emulator_host import Emulator
 from servicebus_sandbox.serving.addresses import PUBLIC_KEY

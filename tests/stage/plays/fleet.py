@@ -53,7 +53,7 @@ from servicebus_sandbox import NamespaceSpec, QueueSpec
 from servicebus_sandbox.amqp_server.message_codec import show_message
 from servicebus_sandbox.broker.entity_settings import Expiry
 from servicebus_sandbox.broker.message import StoredMessage
-from servicebus_sandbox.broker.queues.credits import CreditBucket
+from servicebus_sandbox.broker.queues.agenda import CreditBucket
 
 VERBS: Final = ("force", "release")
 """Of orders by turns."""

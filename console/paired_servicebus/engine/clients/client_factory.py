@@ -35,7 +35,7 @@ from paired_servicebus.pairing.amqp_client.endpoint import KEY_SECONDS, tls_cont
 from paired_servicebus.pairing.management.management_port import AtomAdmin, TopicManagement
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.secret import Secret
-from servicebus_amqp.access.sas_tokens import sign
+from servicebus_amqp.access import sign
 
 # HTTP transport of management clients and identities: proxies, and request signing.
 #

@@ -30,10 +30,9 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
 from paired_servicebus.secret import Secret
-from servicebus_amqp import ACCEPTED
-from servicebus_amqp.encoding.amqp_types import Int, Timestamp
-from servicebus_amqp.encoding.messaging_types import RELEASED
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.encoding.codec import Int, Timestamp
+from servicebus_amqp.encoding.performatives import ACCEPTED, RELEASED
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 
 # Deletes the posts of one board that do not count (FLEET.md section 7), or all of a flooded one (section 5).
 #

@@ -27,18 +27,18 @@ from paired_servicebus.engine.gateway.front_links import (
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
-from paired_servicebus.engine.gateway.relay_connection import RelayConnection, RelayingPairing
+from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.engine.gateway.relayed_links import RelayedManagement, RelayedReceiver, RelayedReplies
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
+from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
-from servicebus_amqp.access.grants import ProvenAccess
-from servicebus_amqp.access.sas_tokens import TokenError
-from servicebus_amqp.encoding.amqp_types import Symbol, ULong
+from servicebus_amqp.access import NodeAddress, NodeKind, ProvenAccess, TokenError, parse_address
+from servicebus_amqp.encoding.codec import Symbol, ULong
 from servicebus_amqp.encoding.frames import SASL_HEADER
-from servicebus_amqp.encoding.messaging_types import Coordinator, Error
-from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
+from servicebus_amqp.encoding.performatives import Coordinator, Error
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     ReplyEnd,
@@ -47,11 +47,10 @@ from servicebus_amqp.nodes.request_ends import (
     too_many_links,
     unauthorized,
 )
-from servicebus_amqp.protocol import protocol_events as e
+from servicebus_amqp.protocol import links as e
+from servicebus_amqp.protocol.connection import Session
 from servicebus_amqp.protocol.connection_settings import SaslCode
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.session import Session
+from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
 from servicebus_amqp.server.admission import Admission
 from servicebus_amqp.server.client_protocol import (
     FIRST_BYTES,
@@ -61,8 +60,7 @@ from servicebus_amqp.server.client_protocol import (
     foreign_protocol,
     is_websocket,
 )
-from servicebus_amqp.server.key_budgets import KeyBudget, KeyBudgets
-from servicebus_amqp.server.server_connection import MAX_LINKS, STRANGER, ServerConnection
+from servicebus_amqp.server.server_connection import MAX_LINKS, STRANGER, KeyBudget, KeyBudgets, ServerConnection
 from servicebus_amqp.transport import Pieces, count_clients
 
 # When bytes leave: one write for each read of the primary to each client, and one to the primary for many clients.
@@ -72,18 +70,12 @@ from servicebus_amqp.transport import Pieces, count_clients
 # write.
 
 
-class Writer(Protocol):
-    """A connection of a client."""
-
-    def write(self) -> None: ...
-
-
 class WriteTurns:
     """The turns of a gateway's writes."""
 
     def __init__(self) -> None:
         self._primary: ReconnectingConnection | None = None
-        self._answered: list[Writer] = []
+        self._answered: list[FrontConnection] = []
 
     def join(self, primary: ReconnectingConnection) -> None:
         """Follow the reads of the primary's connection, the same for all clients."""
@@ -96,7 +88,7 @@ class WriteTurns:
             self._primary.after_read.remove(self._write_answers)
             self._primary = None
 
-    def write_after_read(self, client: Writer) -> None:
+    def write_after_read(self, client: FrontConnection) -> None:
         """Write to a client when the present read of the primary ends."""
         self._answered.append(client)
 
@@ -174,154 +166,6 @@ _NOT_READING: Final = "the client does not read"
 _IN_TURN: Final = "others have their turn"
 
 
-class Door(Protocol):
-    """The gateway, as its sockets use it."""
-
-    admission: Admission
-    lines: OperatorLines
-
-    @property
-    def open_sockets(self) -> int: ...
-
-
-class ClientSocket(ServerConnection[FrontLink], asyncio.Protocol):
-    """The socket of one client's connection. `receive` gets AMQP's bytes, `unwritten` returns the answers."""
-
-    def __init__(self, door: Door) -> None:
-        super().__init__("paired-gateway", STRANGER_LIMITS)
-        self._door = door
-        self._first: bytes | None = b""  # the client's first bytes, until they tell its protocol
-        self._is_deaf = False
-        self._pieces = Pieces(
-            self._read, pause=lambda: self.pause(_IN_TURN), resume=lambda: self.resume(_IN_TURN), size=PIECE
-        )
-        self._will_write = False
-
-    # -- the connection's part ------------------------------------------------------------------------------------
-
-    def receive(self, data: bytes) -> None:
-        """Handle bytes of a client that speaks AMQP."""
-        raise NotImplementedError
-
-    def unwritten(self) -> bytes:
-        """Return all bytes to write; they count as written."""
-        raise NotImplementedError
-
-    def on_made(self) -> None:
-        """Handle the begin of an admitted connection."""
-
-    def on_turned_away(self, wrong: WrongProtocol) -> None:
-        """Handle a client that speaks another protocol; it gets its answer."""
-
-    def on_failure(self, error: Exception) -> None:
-        """Handle an error of `receive`, which ends the connection."""
-
-    def on_lost(self) -> None:
-        """Handle the end of the connection."""
-
-    # -- transport ------------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        count_clients(1)
-        descriptor = transport.get_extra_info("socket").fileno()
-        if not self._door.admission.admits(descriptor, self._door.open_sockets):
-            self.abort()
-            return
-        self._stay = self._door.admission.enter(self.abort)
-        self.on_made()
-        self._call_later("opening", OPENING_SECONDS, self.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
-            return
-        if self._first is not None:
-            data = self._recognize(self._first + data)
-            if not data:
-                return
-        self._pieces.feed(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._pieces.finish()
-        count_clients(-1)
-        self.lose()
-        self.on_lost()
-
-    def pause_writing(self) -> None:
-        self.pause(_NOT_READING)
-
-    def resume_writing(self) -> None:
-        self.resume(_NOT_READING)
-
-    def is_full(self) -> bool:
-        """Return whether the client leaves too many bytes unread."""
-        return _NOT_READING in self._pauses
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def touch(self) -> None:
-        """Schedule a write."""
-        if not self._will_write:
-            self._will_write = True
-            asyncio.get_running_loop().call_soon(self.write)
-
-    def warn(self, kind: str, text: str) -> None:
-        """Log a line for the operator, at most one of its kind a minute."""
-        self._door.lines.warn(kind, text)
-
-    # -- inside ---------------------------------------------------------------------------------------------------
-
-    def _read(self, data: bytes) -> None:
-        if self._is_deaf:
-            return
-        try:
-            self.receive(data)
-        except Exception as error:  # noqa: BLE001 - any error ends this connection alone
-            self.on_failure(error)
-            self.abort()
-
-    def write(self) -> None:
-        """Write what is ready."""
-        self._will_write = False
-        if self._transport is not None and not self._transport.is_closing():
-            data = self.unwritten()
-            if data:
-                self._transport.write(data)
-
-    def finish(self) -> None:
-        """Write the last output, then close the socket."""
-        self.write()
-        self._is_deaf = True
-        if self._transport is not None:
-            self._transport.close()
-            self._call_later("closing", CLOSING_SECONDS, self.abort)
-
-    def _recognize(self, first: bytes) -> bytes:
-        """Return the first bytes of a client that speaks AMQP; b"" while they are too few, or another protocol's."""
-        self._first = first
-        wrong = wrong_protocol(first)
-        if wrong is not None:
-            self._turn_away(wrong)
-            return b""
-        if len(first) < FIRST_BYTES:
-            return b""
-        self._first = None
-        return first
-
-    def _turn_away(self, wrong: WrongProtocol) -> None:
-        """Answer, and read on unheard: a reset for unread bytes would destroy the answer on its way."""
-        self._is_deaf = True
-        self.warn(f"turned a client away, {wrong.name}", wrong.remark)
-        self.on_turned_away(wrong)
-        if self._transport is not None:
-            self._transport.write(wrong.answer)
-            self._transport.write_eof()
-            self._call_later("closing", CLOSING_SECONDS, self.abort)
-
-
 ASKING_SECONDS: Final = 5.0
 """The limit for asking the primary about an entity that was not seen before."""
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
@@ -339,17 +183,21 @@ _NO_TRANSACTIONS: Final = (
 )
 
 
-class SendingPairing(RelayingPairing, Protocol):
+class SendingPairing(Protocol):
     """The pairing, as the gateway uses it."""
 
     async def find_entity(self, path: str, timeout: float) -> tuple[int, int]: ...
     def is_diverting(self, path: str) -> bool | None: ...
     def get_encoded_sender(self, path: str) -> EncodedSender: ...
+    def primary_endpoint(self) -> Endpoint: ...
+    def delivery_receipts(self, path: str) -> DeliveryReceipts | None: ...
 
 
-class Front(Door, Protocol):
+class Front(Protocol):
     """The gateway, as its connections use it."""
 
+    admission: Admission
+    lines: OperatorLines
     keys: KeyRing
     budgets: KeyBudgets
     known: KnownEntities
@@ -364,28 +212,109 @@ class Front(Door, Protocol):
     def start(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
-class FrontConnection(ClientSocket):
+class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
     """The protocol of one accepted socket."""
 
     def __init__(self, front: Front) -> None:
-        super().__init__(front)
+        super().__init__("paired-gateway", STRANGER_LIMITS)
         self._front = front
         self.tally = front.census.enter()
+        self._first: bytes | None = b""  # the client's first bytes, until they tell its protocol
+        self._is_deaf = False
+        self._pieces = Pieces(
+            self._read, pause=lambda: self.pause(_IN_TURN), resume=lambda: self.resume(_IN_TURN), size=PIECE
+        )
+        self._will_write = False
         self._pending_links = 0
         self._relay: RelayConnection | None = None
 
-    # -- socket -----------------------------------------------------------------------------------------------
+    # -- transport --------------------------------------------------------------------------------------------
 
-    def on_made(self) -> None:
-        self._front.connections.add(self)
-        assert self._transport is not None, "made"
-        peer = self._transport.get_extra_info("peername") or ("unknown", 0)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        count_clients(1)
+        admission, connections = self._front.admission, self._front.connections
+        if not admission.admits(transport.get_extra_info("socket").fileno(), len(connections)):
+            self.abort()
+            return
+        self._stay = admission.enter(self.abort)
+        connections.add(self)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.tally.address = f"{peer[0]}:{peer[1]}"
+        self._call_later("opening", OPENING_SECONDS, self.abort)
 
-    def on_turned_away(self, wrong: WrongProtocol) -> None:
-        self.turn_away(TurnedAway.WRONG_PROTOCOL, wrong.remark)
+    def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
+        if self._first is not None:
+            data = self._recognize(self._first + data)
+            if not data:
+                return
+        self._pieces.feed(data)
 
-    def receive(self, data: bytes) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pieces.finish()
+        count_clients(-1)
+        self.lose()
+        self._front.connections.discard(self)
+        self._front.census.leave(self.tally)
+        self._front.budgets.whole.forget(self)
+        if self._relay is not None:
+            self._front.start(self.end_relay())
+
+    def pause_writing(self) -> None:
+        """Read nothing from a client that does not read, and nothing for it."""
+        self.pause(_NOT_READING)
+        if self._relay is not None:
+            self._relay.hold_back(self.is_full)
+
+    def resume_writing(self) -> None:
+        self.resume(_NOT_READING)
+        if self._relay is not None:
+            self._relay.relieve()
+
+    def is_full(self) -> bool:
+        """Return whether the client leaves too many bytes unread."""
+        return _NOT_READING in self._pauses
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def touch(self) -> None:
+        """Schedule a write."""
+        if not self._will_write:
+            self._will_write = True
+            asyncio.get_running_loop().call_soon(self.write)
+
+    def write(self) -> None:
+        """Write what is ready."""
+        self._will_write = False
+        if self._transport is not None and not self._transport.is_closing():
+            data = self._amqp.data_to_send()
+            if data:
+                self._transport.write(data)
+
+    def finish(self) -> None:
+        """Write the last output, then close the socket."""
+        self.write()
+        self._is_deaf = True
+        if self._transport is not None:
+            self._transport.close()
+            self._call_later("closing", CLOSING_SECONDS, self.abort)
+
+    def _read(self, data: bytes) -> None:
+        """Handle bytes of a client that speaks AMQP."""
+        if self._is_deaf:
+            return
+        try:
+            self._process_and_write(data)
+        except Exception as error:  # noqa: BLE001 - any error ends this connection alone
+            self._front.census.count_unknown(error)
+            self.abort()
+
+    def _process_and_write(self, data: bytes) -> None:
         held = self._front.turns.hold()
         try:
             self.process(data)
@@ -396,18 +325,27 @@ class FrontConnection(ClientSocket):
         if self._relay is not None:
             self._relay.relieve()
 
-    def unwritten(self) -> bytes:
-        return self._amqp.data_to_send()
+    def _recognize(self, first: bytes) -> bytes:
+        """Return the first bytes of a client that speaks AMQP; b"" while they are too few, or another protocol's."""
+        self._first = first
+        wrong = wrong_protocol(first)
+        if wrong is not None:
+            self._answer_wrong_protocol(wrong)
+            return b""
+        if len(first) < FIRST_BYTES:
+            return b""
+        self._first = None
+        return first
 
-    def on_failure(self, error: Exception) -> None:
-        self._front.census.count_unknown(error)
-
-    def on_lost(self) -> None:
-        self._front.connections.discard(self)
-        self._front.census.leave(self.tally)
-        self._front.budgets.whole.forget(self)
-        if self._relay is not None:
-            self._front.start(self.end_relay())
+    def _answer_wrong_protocol(self, wrong: WrongProtocol) -> None:
+        """Answer, and read on unheard: a reset for unread bytes would destroy the answer on its way."""
+        self._is_deaf = True
+        self.warn(f"turned a client away, {wrong.name}", wrong.remark)
+        self.turn_away(TurnedAway.WRONG_PROTOCOL, wrong.remark)
+        if self._transport is not None:
+            self._transport.write(wrong.answer)
+            self._transport.write_eof()
+            self._call_later("closing", CLOSING_SECONDS, self.abort)
 
     def drain(self) -> None:
         """Grant its senders no more credit; messages under way are still sent."""
@@ -415,30 +353,20 @@ class FrontConnection(ClientSocket):
             link.drain()
         self.touch()
 
-    def pause_writing(self) -> None:
-        """Read nothing from a client that does not read, and nothing for it."""
-        super().pause_writing()
-        if self._relay is not None:
-            self._relay.hold_back(self.is_full)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._relay is not None:
-            self._relay.relieve()
-
     def close(self) -> None:
         """Close it without a condition: every SDK connects again."""
         self._amqp.close()
         self.end()
+
+    def warn(self, kind: str, text: str) -> None:
+        """Log a line for the operator, at most one of its kind a minute."""
+        self._front.lines.warn(kind, text)
 
     # -- calls of links ---------------------------------------------------------------------------------------
 
     @property
     def keys(self) -> KeyRing:
         return self._front.keys
-
-    def today(self) -> float:
-        return self._front.clock()
 
     def now(self) -> float:
         return self._front.clock()
@@ -464,7 +392,7 @@ class FrontConnection(ClientSocket):
         return self._front.budgets.budget_of(key, self.keys.limits_of(key))
 
     def end_beyond(self, refusal: AmqpRefusal) -> None:
-        self.tally.note_refusal("", self.today(), refusal.condition, refusal.description)
+        self.tally.note_refusal("", self.now(), refusal.condition, refusal.description)
         super().end_beyond(refusal)
 
     def report(self, kind: str, refusal: AmqpRefusal) -> None:
@@ -512,7 +440,7 @@ class FrontConnection(ClientSocket):
             self._front.census.count_unknown(error)
         return refusal_of_send(error)
 
-    def refused(self, link: e.LinkEnd, error: Error, *, by_primary: bool) -> None:
+    def refused(self, link: e.Link, error: Error, *, by_primary: bool) -> None:
         self._refuse(link, AmqpRefusal(error.condition, error.description, 0), error, by_primary=by_primary)
 
     def end_lost(self, link: SenderLink, error: Error | None, *, with_connection: bool) -> None:
@@ -552,7 +480,7 @@ class FrontConnection(ClientSocket):
         except Exception as error:  # noqa: BLE001 - any error is the answer to this attach alone
             self._refuse(event.link, self.refusal(error))
 
-    def _check_access(self, link: e.LinkEnd, address: NodeAddress) -> None:
+    def _check_access(self, link: e.Link, address: NodeAddress) -> None:
         if address.kind is NodeKind.CBS:
             return
         is_sender = address.kind is NodeKind.ENTITY and isinstance(link, ReceiverLink)
@@ -562,10 +490,10 @@ class FrontConnection(ClientSocket):
         right = None
         if address.kind is NodeKind.ENTITY:
             right = GatewayRight.SEND if is_sender else GatewayRight.LISTEN
-        if not self.grants.allow(address.resource, right, self.today()):
+        if not self.grants.allow(address.resource, right, self.now()):
             raise unauthorized(address.resource, right)
 
-    def _attach_node(self, link: e.LinkEnd, address: NodeAddress) -> None:
+    def _attach_node(self, link: e.Link, address: NodeAddress) -> None:
         is_cbs = address.kind is NodeKind.CBS
         link.accept_attach()
         if isinstance(link, SenderLink):
@@ -607,7 +535,7 @@ class FrontConnection(ClientSocket):
 
     def _key_names(self, address: NodeAddress) -> str:
         """Return the key that opened the address, for the journal; several if the client signed with more than one."""
-        return ", ".join(sorted(self.grants.keys(address.resource, GatewayRight.SEND, self.today())))
+        return ", ".join(sorted(self.grants.keys(address.resource, GatewayRight.SEND, self.now())))
 
     async def _limits(self, path: str) -> tuple[int, int]:
         """Return an entity's limits; ask the primary unless its sends go to the backlog. Raises AmqpRefusal."""
@@ -632,7 +560,7 @@ class FrontConnection(ClientSocket):
         return limits
 
     def _refuse(
-        self, link: e.LinkEnd, refusal: AmqpRefusal, error: Error | None = None, *, by_primary: bool = False
+        self, link: e.Link, refusal: AmqpRefusal, error: Error | None = None, *, by_primary: bool = False
     ) -> None:
         """Refuse a link. by_primary: the refusal is the primary's."""
         if not (by_primary and refusal.condition in _ORDINARY):
@@ -641,7 +569,7 @@ class FrontConnection(ClientSocket):
             denied = TurnedAway.ENGINE_REFUSED if by_primary else TurnedAway.MISSING_RIGHT
             is_denied = refusal.condition == "amqp:unauthorized-access"
             self.turn_away(denied if is_denied else TurnedAway.REFUSED_LINK, refusal.description)
-        self.tally.note_refusal("", self.today(), refusal.condition, refusal.description)
+        self.tally.note_refusal("", self.now(), refusal.condition, refusal.description)
         self.links.pop(link, None)
         link.refuse(error or error_of(refusal))
         self.touch()

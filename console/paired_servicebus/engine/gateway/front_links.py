@@ -19,11 +19,9 @@ from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.engine.gateway.send_refusals import rejection_of
 from paired_servicebus.pairing.envelope_codec import is_ping
 from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender
-from servicebus_amqp.access.grants import Grants, ProvenAccess
-from servicebus_amqp.access.sas_tokens import Flaw, TokenError
-from servicebus_amqp.encoding.amqp_types import Array
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Error, Rejected
-from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.access import Flaw, Grants, NodeAddress, ProvenAccess, TokenError
+from servicebus_amqp.encoding.codec import Array
+from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Error, Rejected
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     NodeReply,
@@ -40,17 +38,16 @@ from servicebus_amqp.nodes.request_ends import (
     unauthorized,
     write_reply,
 )
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import (
+from servicebus_amqp.protocol.links import (
     DeliveryReceived,
     DeliveryTooLarge,
     DispositionReceived,
-    FlowReceived,
-    LinkEnd,
+    Link,
+    ReceiverLink,
+    SenderLink,
 )
 from servicebus_amqp.protocol_errors import Condition
-from servicebus_amqp.server.key_budgets import KeyBudget
+from servicebus_amqp.server.server_connection import KeyBudget, ServedLink
 
 SEND_SECONDS: Final = 25.0
 """The whole time of a send: less than the time-out of every SDK for one try."""
@@ -80,7 +77,7 @@ class FrontOwner(Protocol):
     @property
     def keys(self) -> KeyRing: ...
 
-    def today(self) -> float:
+    def now(self) -> float:
         """Return the time of day, in epoch seconds."""
 
     def warn(self, kind: str, text: str) -> None:
@@ -108,7 +105,7 @@ class FrontOwner(Protocol):
     def relay(self) -> RelayConnection:
         """The connection to the primary for what is relayed."""
 
-    def refused(self, link: LinkEnd, error: Error, *, by_primary: bool) -> None:
+    def refused(self, link: Link, error: Error, *, by_primary: bool) -> None:
         """Refuse a link. by_primary: the refusal is the primary's."""
 
     def end_lost(self, link: SenderLink, error: Error | None, *, with_connection: bool) -> None:
@@ -121,7 +118,7 @@ class FrontOwner(Protocol):
     def end_beyond(self, refusal: AmqpRefusal) -> None: ...
 
 
-class FrontLink:
+class FrontLink(ServedLink):
     """A link in service. `resource`: the path that a token has to cover; empty for $cbs."""
 
     direction: LinkDirection | None = None
@@ -132,23 +129,8 @@ class FrontLink:
         self.resource = resource
         self.right = right
 
-    def on_delivery(self, event: DeliveryReceived) -> None:
-        """Handle a message of the client."""
-
-    def on_disposition(self, event: DispositionReceived) -> None:
-        """Handle an outcome of the client."""
-
     def drain(self) -> None:
         """Grant no more credit: the gateway ends."""
-
-    def on_too_large(self, event: DeliveryTooLarge) -> None:
-        """Handle a message above the link's limit, which is rejected already."""
-
-    def on_flow(self, event: FlowReceived) -> None:
-        """Handle a flow of the client."""
-
-    def on_end(self) -> None:
-        """Handle the end of the link, or of the connection."""
 
 
 class FrontSender(FrontLink):
@@ -220,7 +202,7 @@ class FrontSender(FrontLink):
         if outcome is ACCEPTED:
             self.tally.accepted += 1
         else:
-            self.tally.refuse(outcome, self.owner.today())
+            self.tally.refuse(outcome, self.owner.now())
         if not event.settled:
             self.link.answer(event.delivery_id, outcome)
         self._renew()
@@ -229,7 +211,7 @@ class FrontSender(FrontLink):
         text = f"a message for {self.resource} has {event.size} bytes, the link takes {self.link.max_message_size}"
         self.owner.warn(f"refused a client's message, {Condition.MESSAGE_SIZE_EXCEEDED}", text)
         error = Error(condition=Condition.MESSAGE_SIZE_EXCEEDED, description=text)
-        self.tally.refuse(Rejected(error=error), self.owner.today())
+        self.tally.refuse(Rejected(error=error), self.owner.now())
         self._renew()
 
     def _renew(self) -> None:
@@ -301,7 +283,7 @@ class FrontTokens(FrontRequests):
     def handle(self, request: NodeRequest) -> None:
         try:
             audience, token = read_put_token(request.properties, request.body)
-            self.owner.grant(self.owner.keys.judge(token, audience, self.owner.today()))
+            self.owner.grant(self.owner.keys.judge(token, audience, self.owner.now()))
         except TokenError as error:
             self.owner.warn("refused a client's token", error.reason)
             wrong = error.flaw in (Flaw.SIGNATURE, Flaw.MALFORMED)
@@ -340,7 +322,7 @@ class FrontManagement(FrontRequests):
     async def _perform(self, request: NodeRequest, ends: float) -> Any:
         """Perform a request until `ends` in the loop's time; return the body of its reply."""
         owner, body = self.owner, request.body if isinstance(request.body, dict) else {}
-        if not owner.grants.allow(self.resource, GatewayRight.SEND, owner.today()):
+        if not owner.grants.allow(self.resource, GatewayRight.SEND, owner.now()):
             raise unauthorized(self.resource, GatewayRight.SEND)
         sender = self._sender = self._sender or await self._find_sender()
         if request.operation == SCHEDULE:

@@ -36,7 +36,7 @@ from paired_servicebus.core.model.gateway_view import (
     TurnedAwayView,
 )
 from paired_servicebus.core.model.snapshot import EntityView
-from servicebus_amqp.encoding.messaging_types import DeliveryState, Rejected
+from servicebus_amqp.encoding.performatives import DeliveryState, Rejected
 
 # What is counted about one client: integers, no object for a message.
 #

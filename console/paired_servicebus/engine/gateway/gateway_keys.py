@@ -27,10 +27,8 @@ from typing import Any, Final
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.sections.gateway_options import KeyRule
-from servicebus_amqp.access.grants import EntityNames, ProvenAccess
-from servicebus_amqp.access.sas_tokens import PREFIX, Flaw, TokenError, read_token
-from servicebus_amqp.node_address import audience_path
-from servicebus_amqp.server.key_budgets import DEFAULT_LIMITS, KeyLimits
+from servicebus_amqp.access import PREFIX, EntityNames, Flaw, ProvenAccess, TokenError, audience_path, read_token
+from servicebus_amqp.server.server_connection import DEFAULT_LIMITS, KeyLimits
 
 KEY_BYTES: Final = 32
 MAX_AUDIENCE: Final = 1024

@@ -39,7 +39,7 @@ from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.pairing.opening import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.gateway_options import GatewayOptions
-from servicebus_amqp.server.key_budgets import MAX_BYTES, KeyBudgets
+from servicebus_amqp.server.server_connection import MAX_BYTES, KeyBudgets
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -123,10 +123,6 @@ class Gateway:
     def connection_string(self, key: LocalKey) -> str:
         """Return the whole connection string for applications with this key: a secret."""
         return connection_string(key, self.port)
-
-    @property
-    def open_sockets(self) -> int:
-        return len(self.connections)
 
     def revoke(self, names: frozenset[str]) -> None:
         """End what clients opened with the keys of these names."""

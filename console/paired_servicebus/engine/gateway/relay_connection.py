@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from math import inf
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
@@ -28,10 +28,9 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
 )
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, ReconnectingConnection
-from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
-from servicebus_amqp.encoding.messaging_types import Error
-from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.access import NodeAddress
+from servicebus_amqp.encoding.performatives import Error
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
 from servicebus_amqp.protocol_errors import Condition
 
@@ -50,13 +49,6 @@ _ANSWERS: Final = (FailureKind.NOT_FOUND, FailureKind.UNAUTHENTICATED, FailureKi
 """Failures that a primary answers with, besides the refusal of a link."""
 
 T = TypeVar("T", WireReceiver, WireSender)
-
-
-class RelayingPairing(Protocol):
-    """The pairing, as the relay uses it."""
-
-    def primary_endpoint(self) -> Endpoint: ...
-    def delivery_receipts(self, path: str) -> DeliveryReceipts | None: ...
 
 
 class RelayConnection(ReconnectingConnection):

@@ -39,14 +39,11 @@ from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
 from paired_servicebus.pairing.amqp_client.endpoint import failure_of
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.sending.encoded_sender import CANCEL, SCHEDULE
+from servicebus_amqp.access import NodeAddress
 from servicebus_amqp.encoding.message_sections import read_properties, split
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, Target
-from servicebus_amqp.encoding.performatives import Attach
-from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.encoding.performatives import ACCEPTED, Attach, Target
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, NodeRequest, error_of, refused, unauthorized
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived, ReceiverLink, SenderLink
 from servicebus_amqp.protocol_errors import DecodeError
 
 MAX_WAITING_BYTES: Final = 1024 * 1024
@@ -451,7 +448,7 @@ class RelayedManagement(FrontManagement):
             self.handle(request)
             return
         right = RIGHTS.get(request.operation, GatewayRight.MANAGE)
-        if not self.owner.grants.allow(self.resource, right, self.owner.today()):
+        if not self.owner.grants.allow(self.resource, right, self.owner.now()):
             self.accept(event)
             self.reply(request, refused(unauthorized(self.resource, right)))
             return

@@ -19,8 +19,8 @@ from paired_servicebus.core.errors import (
 from paired_servicebus.core.model.verdict import FailureKind, is_listed, kind_of
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
-from servicebus_amqp.encoding.amqp_types import Symbol
-from servicebus_amqp.encoding.messaging_types import Error, Rejected
+from servicebus_amqp.encoding.codec import Symbol
+from servicebus_amqp.encoding.performatives import Error, Rejected
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol_errors import Condition
 

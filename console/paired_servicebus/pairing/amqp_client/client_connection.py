@@ -43,15 +43,13 @@ from paired_servicebus.pairing.amqp_client.endpoint import (
     token_for,
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
-from servicebus_amqp.encoding.amqp_types import Timestamp
-from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Received, Source, Target
+from servicebus_amqp.encoding.codec import Timestamp
+from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Received, Source, Target
 from servicebus_amqp.nodes.request_ends import NodeReply, read_reply, write_request
-from servicebus_amqp.protocol import protocol_events as e
-from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol import links as e
+from servicebus_amqp.protocol.connection import Connection, Session, SessionState
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, LinkRole
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
-from servicebus_amqp.protocol.link_sender import Payload, SenderLink
-from servicebus_amqp.protocol.session import Session, SessionState
+from servicebus_amqp.protocol.links import Payload, ReceiverLink, SenderLink
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.transport import Pieces
 
@@ -540,9 +538,9 @@ class ClientConnection(asyncio.Protocol):
         self._gone: asyncio.Future[None] = self.loop.create_future()
         self._is_closing = self._has_served = False
         self._sessions: list[Session] = []
-        self._links: dict[e.LinkEnd, WireSender | WireReceiver] = {}
-        self._outcomes: dict[e.LinkEnd, OnOutcome] = {}
-        self._deliveries: dict[e.LinkEnd, OnDelivery] = {}
+        self._links: dict[e.Link, WireSender | WireReceiver] = {}
+        self._outcomes: dict[e.Link, OnOutcome] = {}
+        self._deliveries: dict[e.Link, OnDelivery] = {}
         self._requests: dict[str, RequestChannel] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -656,7 +654,7 @@ class ClientConnection(asyncio.Protocol):
         if self._collected >= HIGH_WATER:
             self.is_writable = False
 
-    def forget(self, link: e.LinkEnd) -> None:
+    def forget(self, link: e.Link) -> None:
         """Forget a link that its owner dropped."""
         self._outcomes.pop(link, None)
         self._deliveries.pop(link, None)
@@ -743,7 +741,7 @@ class ClientConnection(asyncio.Protocol):
                 if handler is not None:
                     handler(event)
 
-    def _drop_link(self, link: e.LinkEnd, error: Exception) -> None:
+    def _drop_link(self, link: e.Link, error: Exception) -> None:
         """Drop the link of a message whose handler failed; all other links continue."""
         found = self._links.get(link)
         log.error("a message from %s could not be handled", found and found.path, exc_info=error)

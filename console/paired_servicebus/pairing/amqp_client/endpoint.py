@@ -48,8 +48,8 @@ from paired_servicebus.core.errors import (
     WireUnavailableError,
 )
 from paired_servicebus.pairing import sdk_internals
-from servicebus_amqp.access.sas_tokens import sign
-from servicebus_amqp.encoding.messaging_types import (
+from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
     Accepted,
     DeliveryState,

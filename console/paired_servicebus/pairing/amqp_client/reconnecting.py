@@ -30,7 +30,7 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
 )
 from paired_servicebus.pairing.amqp_client.endpoint import SOCKET_ERROR, Endpoint, is_idle_detach
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
-from servicebus_amqp.encoding.amqp_types import Array, Int, UInt
+from servicebus_amqp.encoding.codec import Array, Int, UInt
 from servicebus_amqp.nodes.request_ends import NodeReply
 
 FIRST_PAUSE: Final = 1.0
@@ -203,7 +203,7 @@ class ReconnectingConnection:
     ) -> NodeReply:
         """Send a request to an entity's `$management`, such as `com.microsoft:peek-message`.
 
-        body: values of servicebus_amqp.encoding.amqp_types where Python's own types differ.
+        body: values of servicebus_amqp.encoding.codec where Python's own types differ.
 
         Raises:
             WireRequestError: the answer is a failure.

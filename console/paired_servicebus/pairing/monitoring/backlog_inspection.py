@@ -80,8 +80,8 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sender_link import close_link
 from paired_servicebus.pairing.syphon.amqp_pump import Pump
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS, unused_index
-from servicebus_amqp.encoding.messaging_types import RELEASED
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived
+from servicebus_amqp.encoding.performatives import RELEASED
+from servicebus_amqp.protocol.links import DeliveryReceived
 
 MIN_READ_SECONDS: Final = 2.0
 """Minimum seconds between two readings; a younger one answers a request."""

@@ -55,8 +55,7 @@ from paired_servicebus.pairing.envelope_codec import broker_properties, open_env
 from paired_servicebus.pairing.monitoring.backlog_inspection import BacklogAccess, DepthPoller
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
-from servicebus_amqp.encoding.amqp_types import Described, Timestamp
-from servicebus_amqp.encoding.codec import NULL, decode
+from servicebus_amqp.encoding.codec import NULL, Described, Timestamp, decode
 from servicebus_amqp.encoding.message_sections import DATA, VALUE, Sections, list_items, map_values, read_header, split
 
 LONGEST_NAME: Final = 260

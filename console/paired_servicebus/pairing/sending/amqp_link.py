@@ -46,7 +46,7 @@ from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, Carried, EncodedBatch
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
-from servicebus_amqp.protocol.protocol_events import DispositionReceived
+from servicebus_amqp.protocol.links import DispositionReceived
 from servicebus_amqp.protocol_errors import Condition, StateError
 
 FIRST_PAUSE: Final = 0.1

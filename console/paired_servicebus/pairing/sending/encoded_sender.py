@@ -27,7 +27,7 @@ from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, re
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.paired_sender import Backlog, MessageForm, SendCall, SendDriver, check_timeout
 from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
-from servicebus_amqp.encoding.amqp_types import Array
+from servicebus_amqp.encoding.codec import Array
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, split, unbatch, with_message_id, write_data
 
 SCHEDULE: Final = "com.microsoft:schedule-message"

@@ -46,13 +46,11 @@ from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.tracing import DetachedSpan
-from servicebus_amqp import ACCEPTED, Error, Modified, Rejected
-from servicebus_amqp.encoding import messaging_types
+from servicebus_amqp.encoding import performatives
 from servicebus_amqp.encoding.codec import decode
 from servicebus_amqp.encoding.message_sections import find_in_map, split
-from servicebus_amqp.encoding.messaging_types import DeliveryState
-from servicebus_amqp.protocol.link_sender import Payload
-from servicebus_amqp.protocol.protocol_events import DispositionReceived
+from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Error, Modified, Rejected
+from servicebus_amqp.protocol.links import DispositionReceived, Payload
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.transport import serves_clients
 
@@ -222,9 +220,9 @@ class Settlement:
         """Release a message; on a living link the queue confirms nothing."""
         receiver = message.receiver
         if receiver is not None and receiver.is_up:
-            receiver.settle(message.delivery_id, messaging_types.RELEASED)
+            receiver.settle(message.delivery_id, performatives.RELEASED)
         else:
-            self._settle(message, RELEASED, messaging_types.RELEASED)
+            self._settle(message, RELEASED, performatives.RELEASED)
 
     def on_settled(self, event: DispositionReceived) -> None:
         """Handle the queue's answer to an outcome on the link."""

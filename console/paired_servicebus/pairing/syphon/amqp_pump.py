@@ -58,8 +58,8 @@ from paired_servicebus.pairing.syphon.amqp_delivery import (
     receive_again,
     renew_each,
 )
-from servicebus_amqp.encoding.messaging_types import RELEASED
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived
+from servicebus_amqp.encoding.performatives import RELEASED
+from servicebus_amqp.protocol.links import DeliveryReceived
 
 RECENT: Final = 5.0
 """Seconds after a move in which the syphon counts as running while anything is parked."""

@@ -51,9 +51,8 @@ from paired_servicebus.pairing.sending.sender_link import SdkSenderLink, close_l
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import RECENT, AmqpPump, Pump, Remake, leave_gone
 from paired_servicebus.pairing.syphon.sdk_pump import SdkDelivery, SdkPump
-from servicebus_amqp import ACCEPTED
-from servicebus_amqp.encoding.messaging_types import RELEASED
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.encoding.performatives import ACCEPTED, RELEASED
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 
 DEAD_LETTERS: Final = "/$DeadLetterQueue"
 QUIET: Final = 3.0

@@ -17,9 +17,8 @@ from uuid import UUID
 from servicebus_sandbox.broker.broker_errors import EntityDisabled, InvalidOperation, MessageTooLarge, QuotaExceeded
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings, TopicSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId
-from servicebus_sandbox.broker.queues.agenda import Agenda
-from servicebus_sandbox.broker.queues.credits import FILTER_COST, MESSAGE_COST
-from servicebus_sandbox.broker.queues.schedule import DelayedMessages, Schedule
+from servicebus_sandbox.broker.queues.agenda import FILTER_COST, MESSAGE_COST, Agenda
+from servicebus_sandbox.broker.queues.message_queue import DelayedMessages, Schedule
 
 
 class DuplicateWindow:

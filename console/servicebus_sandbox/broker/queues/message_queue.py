@@ -1,4 +1,4 @@
-"""A message queue: storing, delivery, locks, settling, expiry.
+"""A message queue: storing, delivery, locks, settling, expiry; its schedule, forwarding, and lines of receivers.
 
 It serves queues, subscriptions and their dead-letter queues, which differ in `DeliveryRules` and sessions
 (`session_queue`). Locks belong to the queue: they outlive receivers, and a token settles its message from any link.
@@ -7,25 +7,271 @@ It serves queues, subscriptions and their dead-letter queues, which differ in `D
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
+from dataclasses import replace
+from heapq import heappop, heappush, merge
 from itertools import islice
 
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
     EntityDisabled,
+    EntityNotFound,
     InvalidOperation,
     MessageLockLost,
     MessageNotFound,
+    QuotaExceeded,
     Throttled,
 )
 from servicebus_sandbox.broker.entity_settings import DeliveryRules
-from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage
-from servicebus_sandbox.broker.queues.agenda import Agenda, Deadlines, earliest
-from servicebus_sandbox.broker.queues.credits import MESSAGE_COST
-from servicebus_sandbox.broker.queues.forwarding import Forwarder
-from servicebus_sandbox.broker.queues.lane import Consumer, Lane
-from servicebus_sandbox.broker.queues.schedule import Schedule
+from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage, Travel
+from servicebus_sandbox.broker.queues.agenda import MESSAGE_COST, Agenda, Deadlines, earliest
+
+# Scheduled messages: stored, listed, cancelled, and released when due. Delayed ones are only not visible yet.
+
+
+class Schedule:
+    """Scheduled messages; `release` gets each one when it is due and gives it a new sequence number."""
+
+    def __init__(
+        self,
+        path: str,
+        agenda: Agenda,
+        new_number: Callable[[], int],
+        release: Callable[[Message, float], object],
+    ) -> None:
+        self.path = path
+        self.alarm: float | None = None
+        self._agenda = agenda
+        self._new_number = new_number
+        self._release = release
+        self._store = MessageStore()
+        self._due: Deadlines[int] = Deadlines(self._deadline)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._store.size_bytes
+
+    def add(self, message: Message, when: float, now: float) -> int:
+        """Store the message until `when` (epoch seconds); return the number that cancels it."""
+        number = self._new_number()
+        self._store.add(StoredMessage(message, number, now, expires_at=when, state=MessageState.SCHEDULED))
+        self._due.add(when, number)
+        self._agenda.call_at(when, self)
+        return number
+
+    def cancel(self, numbers: Sequence[int]) -> None:
+        """Remove these messages, all or none. Raises MessageNotFound if one is missing."""
+        found = []
+        for number in numbers:
+            stored = self._store.get(number)
+            if stored is None:
+                raise MessageNotFound(self.path, number)
+            found.append(stored)
+        for stored in found:
+            self._store.remove(stored)
+
+    def clear(self) -> None:
+        self._store = MessageStore()
+
+    def starting_at(self, number: int) -> Iterator[StoredMessage]:
+        return self._store.starting_at(number)
+
+    def run_due(self, now: float) -> float | None:
+        for number in self._due.due(now):
+            stored = self._store.get(number)
+            if stored is not None:
+                self._store.remove(stored)
+                self._release(stored.message, now)
+        return self._due.next()
+
+    def _deadline(self, number: int) -> float | None:
+        stored = self._store.get(number)
+        return stored.expires_at if stored is not None else None
+
+
+class DelayedMessages:
+    """Held messages; `arrive` gets each one when it is due, with the epoch seconds of its acceptance."""
+
+    def __init__(self, agenda: Agenda, arrive: Callable[[Message, float], object]) -> None:
+        self.alarm: float | None = None
+        self._agenda = agenda
+        self._arrive = arrive
+        self._waiting: list[tuple[float, int, float, Sequence[Message]]] = []
+        self._held = 0
+
+    def hold(self, messages: Sequence[Message], until: float, now: float) -> None:
+        """Hold messages that were accepted together until `until`."""
+        self._held += 1
+        heappush(self._waiting, (until, self._held, now, messages))
+        self._agenda.call_at(until, self)
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def run_due(self, now: float) -> float | None:
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, accepted_at, messages = heappop(self._waiting)
+            for message in messages:
+                self._arrive(message, accepted_at)
+        return self._waiting[0][0] if self._waiting else None
+
+
+# Auto-forwarding from one queue to another entity of the namespace.
+#
+# A full destination is retried. A message that can never arrive (no such entity, too large, no session id, too many
+# hops) goes to the source's transfer dead-letter queue. The destination's status is ignored: the service forwards to
+# disabled entities too. `intake` accepts forwarded messages.
+
+MAX_HOPS = 4
+RETRY_SECONDS = 1.0
+TOO_MANY_HOPS = "MaxTransferHopCountExceeded"
+_NO_TRAVEL = Travel()
+
+Send = Callable[[str, Message], None]
+"""A call that puts a message into the entity at a path. Raises BrokerError."""
+
+
+class Forwarder:
+    """The forwarding of `queue` to the entity at the path `target`, if that is set.
+
+    `source` is set for a dead-letter queue: the path of the entity where the messages failed.
+    """
+
+    def __init__(
+        self, queue: MessageQueue, agenda: Agenda, send: Send, failed: MessageQueue, *, source: str | None = None
+    ) -> None:
+        self.target: str | None = None
+        self.alarm: float | None = None
+        self._queue = queue
+        self._agenda = agenda
+        self._send = send
+        self._failed = failed
+        self._source = source
+
+    def aim(self, target: str | None) -> None:
+        """Forward all messages there, including those already in the queue; None ends it."""
+        if target is not None and target != self.target and len(self._queue):
+            self._agenda.call_at(self._agenda.clock(), self)
+        self.target = target
+
+    def pass_on(self, stored: StoredMessage) -> bool:
+        """Forward a message; return False if it stays, because there is no target or it is full."""
+        if self.target is None or self.alarm is not None:
+            return False  # keep the order behind waiting messages
+        before = stored.message.travel or _NO_TRAVEL
+        if before.hops >= MAX_HOPS:
+            self._failed.put_dead(stored, TOO_MANY_HOPS, f"forwarded {MAX_HOPS} times before '{self._queue.path}'")
+            return True
+        travel = Travel(
+            hops=before.hops + 1,
+            first_number=before.first_number or stored.sequence_number,
+            dead_letter_source=self._source or before.dead_letter_source,
+            added=stored.added,
+        )
+        try:
+            self._send(self.target, replace(stored.message, travel=travel))
+        except QuotaExceeded:
+            self._agenda.call_at(self._agenda.clock() + RETRY_SECONDS, self)
+            return False
+        except BrokerError as error:
+            reason = "DestinationNotFound" if isinstance(error, EntityNotFound) else "DestinationRefused"
+            self._failed.put_dead(stored, reason, str(error))
+        return True
+
+    def run_due(self, now: float) -> float | None:
+        """Retry the waiting messages in order, up to the first that still has to wait."""
+        for stored in self._queue.waiting():
+            if not self.pass_on(stored):
+                return None  # `pass_on` has scheduled the retry, if one is needed
+            self._queue.let_go(stored)
+        return None
+
+
+# One line of ready messages and its waiting receivers.
+#
+# A queue without sessions is one lane; each session is a lane. Messages leave by sequence number, returned ones too.
+# Receivers take turns, one message each.
+
+
+class Consumer:
+    """A receiver of a lane. `credit` is the number of messages it may still get.
+
+    `deliver` is called for each message, `lost` once when the entity or the session's lock is gone. With
+    `settles_on_delivery` delivery removes the message (receive-and-delete).
+    """
+
+    __slots__ = ("credit", "deliver", "lane", "lost", "settles_on_delivery", "waiting")
+
+    def __init__(
+        self,
+        deliver: Callable[[StoredMessage], None],
+        lost: Callable[[BrokerError], None],
+        *,
+        settles_on_delivery: bool = False,
+    ) -> None:
+        self.deliver = deliver
+        self.lost = lost
+        self.settles_on_delivery = settles_on_delivery
+        self.lane: Lane | None = None
+        self.credit = 0
+        self.waiting = False
+
+
+class Lane:
+    """Sequence numbers of ready messages, and consumers in turn.
+
+    `ready` counts the messages in line. The number of an expired message stays until it comes up; the owner skips it
+    and keeps `ready` correct.
+    """
+
+    __slots__ = ("_back", "_fresh", "consumers", "ready")
+
+    def __init__(self) -> None:
+        self._fresh: deque[int] = deque()  # ascending, the usual case
+        self._back: list[int] = []  # a heap: returned and unordered numbers
+        self.consumers: deque[Consumer] = deque()
+        self.ready = 0
+
+    def put(self, number: int) -> None:
+        self.ready += 1
+        if not self._fresh or number > self._fresh[-1]:
+            self._fresh.append(number)
+        else:
+            heappush(self._back, number)
+
+    def pop(self) -> int:
+        """Return the lowest number in line. The caller lowers `ready` if the message still exists."""
+        if self._back and (not self._fresh or self._back[0] < self._fresh[0]):
+            return heappop(self._back)
+        return self._fresh.popleft()
+
+    def wait(self, consumer: Consumer) -> None:
+        """Queue a consumer with credit."""
+        if not consumer.waiting:
+            consumer.waiting = True
+            self.consumers.append(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        if consumer.waiting:
+            consumer.waiting = False
+            self.consumers.remove(consumer)
+        consumer.lane = None
+
+    def next_consumer(self) -> Consumer | None:
+        """Return the next consumer; consumers without credit leave the round."""
+        while self.consumers:
+            consumer = self.consumers[0]
+            if consumer.credit > 0:
+                self.consumers.rotate(-1)
+                return consumer
+            consumer.waiting = False
+            self.consumers.popleft()
+        return None
+
 
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 EXPIRED, TOO_OFTEN = "TTLExpiredException", "MaxDeliveryCountExceeded"

@@ -20,8 +20,7 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.entity_settings import DeliveryRules
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.broker.queues.agenda import Agenda, Deadlines, earliest
-from servicebus_sandbox.broker.queues.lane import Consumer, Lane
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import Consumer, Lane, MessageQueue
 
 Answer = Callable[["MessageSession | None"], None]
 

@@ -7,11 +7,14 @@ at `next_deadline`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+from typing import Any, TypeVar
 
 from servicebus_sandbox.broker.broker_errors import (
+    BrokerError,
     EntityDisabled,
     EntityExists,
     EntityNotFound,
@@ -21,31 +24,261 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.entity_settings import (
     AS_SEEN,
     Behavior,
+    DeliveryRules,
+    EntitySettings,
     Expiry,
     Pings,
     QueueSettings,
+    ReceivingSettings,
     SubscriptionSettings,
     Tier,
     TopicSettings,
     check_update,
     seconds_or_none,
 )
-from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.message import Message, StoredMessage
 from servicebus_sandbox.broker.queues.agenda import Agenda, Clock
-from servicebus_sandbox.broker.queues.intake import Admission
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.intake import Admission, Intake
+from servicebus_sandbox.broker.queues.message_queue import Forwarder, MessageQueue, Send
+from servicebus_sandbox.broker.queues.session_queue import SessionQueue
 from servicebus_sandbox.broker.subscription_rules.message_properties import PropertyCodec, SystemFieldCodec
-from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
-from servicebus_sandbox.broker.topology.messaging_entities import (
-    DEAD_LETTERS,
-    SUBSCRIPTIONS,
-    TRANSFER_DEAD_LETTERS,
-    Entity,
-    Queue,
-    SendTarget,
-    Subscription,
-    Topic,
-)
+from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, ArrivingMessage, Rule, RuleSet
+
+# Queues, topics and subscriptions: settings, counts, and the way of their messages.
+#
+# The namespace makes, changes and removes them. Delivery is in `message_queue`, admission in `intake`. Times are epoch
+# seconds.
+
+DEAD_LETTERS = "$DeadLetterQueue"
+TRANSFER_DEAD_LETTERS = "$Transfer/$DeadLetterQueue"
+SUBSCRIPTIONS = "Subscriptions"
+FILTER_FAILED = "FilterException"
+"""The reason of a message that was dead-lettered because a rule failed on its properties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityCounts:
+    """The numbers of an entity's messages by state; active includes locked and deferred ones."""
+
+    active: int = 0
+    dead_letter: int = 0
+    scheduled: int = 0
+    transfer: int = 0
+    transfer_dead_letter: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.active + self.dead_letter + self.scheduled + self.transfer + self.transfer_dead_letter
+
+
+class _MessageQueues:
+    """The message queue of an entity with its two dead-letter queues."""
+
+    def __init__(self, path: str, settings: ReceivingSettings, agenda: Agenda, forward: Send) -> None:
+        self.new_number = count(1).__next__
+        dead_rules = DeliveryRules.for_dead_letters(settings)
+        self.dead_letters = MessageQueue(f"{path}/{DEAD_LETTERS}", dead_rules, agenda, self.new_number)
+        self.transfer_dead_letters = MessageQueue(
+            f"{path}/{TRANSFER_DEAD_LETTERS}", dead_rules, agenda, self.new_number
+        )
+        kind: type[MessageQueue] = SessionQueue if settings.requires_session else MessageQueue
+        self.messages = kind(path, DeliveryRules.of(settings), agenda, self.new_number, dead_letters=self.dead_letters)
+        failed = self.transfer_dead_letters
+        self._forwarder = self.messages.forwarder = Forwarder(self.messages, agenda, forward, failed)
+        self._dead_forwarder = self.dead_letters.forwarder = Forwarder(
+            self.dead_letters, agenda, forward, failed, source=path
+        )
+        self._aim(settings)
+
+    def __iter__(self) -> Iterator[MessageQueue]:
+        return iter((self.messages, self.dead_letters, self.transfer_dead_letters))
+
+    def close(self, reason: BrokerError) -> None:
+        for queue in self:
+            queue.close(reason)
+
+    def apply(self, settings: ReceivingSettings) -> None:
+        self.messages.rules = DeliveryRules.of(settings)
+        self.dead_letters.rules = self.transfer_dead_letters.rules = DeliveryRules.for_dead_letters(settings)
+        self._aim(settings)
+
+    def _aim(self, settings: ReceivingSettings) -> None:
+        """Forward as the settings demand; receivers of a forwarding queue are dismissed."""
+        self._forwarder.aim(settings.forward_to)
+        self._dead_forwarder.aim(settings.forward_dead_lettered_to)
+        for queue in (self.messages, self.dead_letters):
+            if queue.forwarder is not None and queue.forwarder.target is not None:
+                queue.dismiss(InvalidOperation(f"'{queue.path}' forwards its messages to '{queue.forwarder.target}'"))
+
+    @property
+    def size_bytes(self) -> int:
+        return self.messages.size_bytes + self.dead_letters.size_bytes + self.transfer_dead_letters.size_bytes
+
+
+class Queue:
+    """A queue. Send through `intake`, receive from `messages`, `dead_letters` or `transfer_dead_letters`."""
+
+    def __init__(self, path: str, settings: QueueSettings, agenda: Agenda, admission: Admission, forward: Send) -> None:
+        self.path = path
+        self.settings = settings
+        self.created_at = self.updated_at = agenda.clock()
+        self.message_queues = _MessageQueues(path, settings, agenda, forward)
+        self.messages = self.message_queues.messages
+        self.dead_letters = self.message_queues.dead_letters
+        self.transfer_dead_letters = self.message_queues.transfer_dead_letters
+        self.intake = Intake(
+            path,
+            settings,
+            agenda,
+            admission=admission,
+            new_number=self.message_queues.new_number,
+            enter=self.messages.put,
+            size=lambda: self.size_bytes,
+        )
+        self.messages.scheduled = self.intake.schedule
+
+    def close(self, reason: BrokerError) -> None:
+        self.message_queues.close(reason)
+        self.intake.clear()
+
+    def apply(self, settings: QueueSettings, now: float) -> None:
+        self.settings, self.updated_at = settings, now
+        self.message_queues.apply(settings)
+        self.intake.apply(settings)
+
+    @property
+    def accessed_at(self) -> float:
+        return max(self.intake.last_send_at, self.messages.accessed_at, self.dead_letters.accessed_at)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.message_queues.size_bytes + self.intake.schedule.size_bytes
+
+    def counts(self) -> EntityCounts:
+        return EntityCounts(
+            active=len(self.messages),
+            dead_letter=len(self.dead_letters),
+            scheduled=len(self.intake.schedule),
+            transfer_dead_letter=len(self.transfer_dead_letters),
+        )
+
+
+class Subscription:
+    """A subscription at `topic/Subscriptions/name`. It stores the messages of its topic that match its rules."""
+
+    def __init__(
+        self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda, first_rule: Rule, forward: Send
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.path = f"{topic.path}/{SUBSCRIPTIONS}/{name}"
+        self.settings = settings
+        self.created_at = self.updated_at = agenda.clock()
+        self.rules = RuleSet(self.path)
+        self.rules.add(first_rule)
+        self.message_queues = _MessageQueues(self.path, settings, agenda, forward)
+        self.messages = self.message_queues.messages
+        self.dead_letters = self.message_queues.dead_letters
+        self.transfer_dead_letters = self.message_queues.transfer_dead_letters
+
+    def apply(self, settings: SubscriptionSettings, now: float) -> None:
+        self.settings, self.updated_at = settings, now
+        self.message_queues.apply(settings)
+
+    def close(self, reason: BrokerError) -> None:
+        self.message_queues.close(reason)
+
+    def put(self, arriving: ArrivingMessage, now: float, topic_number: int) -> None:
+        """Store the copies that the rules make of a message in the topic."""
+        verdict = self.rules.judge(arriving)
+        if verdict.error is not None and self.settings.dead_letter_on_filter_errors:
+            self._bury(arriving.message, now, FILTER_FAILED, str(verdict.error))
+            return
+        for message in verdict.copies:
+            self._take(message, now, topic_number)
+
+    def _take(self, message: Message, now: float, topic_number: int) -> None:
+        if self.settings.requires_session and message.session_id is None:
+            self._bury(message, now, "SessionIdMissing", f"'{self.path}' takes only messages with a session id")
+            return
+        topic_ttl = seconds_or_none(self.topic.settings.default_ttl)
+        self.messages.put(message, now, ttl_limit=topic_ttl, enqueued_sequence_number=topic_number)
+
+    def _bury(self, message: Message, now: float, reason: str, description: str) -> None:
+        dead = StoredMessage(message, self.message_queues.new_number(), now)
+        self.dead_letters.put_dead(dead, reason, description)
+
+    @property
+    def accessed_at(self) -> float:
+        return max(self.messages.accessed_at, self.dead_letters.accessed_at)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.message_queues.size_bytes
+
+    def counts(self) -> EntityCounts:
+        return EntityCounts(
+            active=len(self.messages),
+            dead_letter=len(self.dead_letters),
+            transfer_dead_letter=len(self.transfer_dead_letters),
+        )
+
+
+class Topic:
+    """A topic: it offers every message to each subscription. Scheduled messages wait in the topic."""
+
+    def __init__(
+        self, path: str, settings: TopicSettings, agenda: Agenda, admission: Admission, codec: PropertyCodec
+    ) -> None:
+        self.path = path
+        self.settings = settings
+        self.created_at = self.updated_at = agenda.clock()
+        self._codec = codec
+        self._new_id = agenda.new_id
+        self.subscriptions: dict[str, Subscription] = {}
+        self._new_number = count(1).__next__
+        self.intake = Intake(
+            path,
+            settings,
+            agenda,
+            admission=admission,
+            new_number=self._new_number,
+            enter=self._copy,
+            size=lambda: self.size_bytes,
+            filters=lambda: sum(len(subscription.rules) for subscription in self.subscriptions.values()),
+        )
+
+    def apply(self, settings: TopicSettings, now: float) -> None:
+        self.settings, self.updated_at = settings, now
+        self.intake.apply(settings)
+
+    def close(self, reason: BrokerError) -> None:
+        """Drop scheduled messages; the namespace closes the subscriptions."""
+        self.intake.clear()
+
+    def _copy(self, message: Message, now: float) -> int:
+        number = self._new_number()
+        arriving = ArrivingMessage(message, self._codec, self._new_id)
+        for subscription in self.subscriptions.values():
+            subscription.put(arriving, now, number)
+        return number
+
+    @property
+    def accessed_at(self) -> float:
+        return self.intake.last_send_at
+
+    @property
+    def size_bytes(self) -> int:
+        copies = sum(subscription.size_bytes for subscription in self.subscriptions.values())
+        return copies + self.intake.schedule.size_bytes
+
+    def counts(self) -> EntityCounts:
+        """Return the counts; a topic holds only scheduled messages, its subscriptions hold the copies."""
+        return EntityCounts(scheduled=len(self.intake.schedule))
+
+
+Entity = Queue | Topic | Subscription
+SendTarget = Queue | Topic
 
 
 class AutoDelete:
@@ -198,31 +431,18 @@ class BrokerNamespace:
     def delete_rule(self, topic: str, subscription: str, name: str) -> None:
         self.subscription(topic, subscription).rules.remove(name)
 
-    def update_queue(self, path: str, settings: QueueSettings) -> Queue:
-        """Apply new settings. Raises InvalidSettings for a change of a fixed setting."""
-        queue = self.queue(path)
-        check_update(queue.settings, settings)
-        queue.apply(settings, self._agenda.clock())
-        self._idle_watches[queue].look_again()
-        self._say_if_closed(queue)
-        self._dismiss_if_closed(queue)
-        return queue
-
-    def update_topic(self, path: str, settings: TopicSettings) -> Topic:
-        topic = self.topic(path)
-        check_update(topic.settings, settings)
-        topic.apply(settings, self._agenda.clock())
-        self._idle_watches[topic].look_again()
-        self._say_if_closed(topic)
-        return topic
-
-    def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings) -> Subscription:
-        subscription = self.subscription(topic, name)
-        check_update(subscription.settings, settings)
-        subscription.apply(settings, self._agenda.clock())
-        self._idle_watches[subscription].look_again()
-        self._dismiss_if_closed(subscription)
-        return subscription
+    def update(self, entity: Entity, settings: EntitySettings) -> Entity:
+        """Apply new settings. Raises InvalidSettings for a change of a fixed one, EntityNotFound for another kind."""
+        if type(settings) is not type(entity.settings):
+            raise EntityNotFound(entity.path)
+        check_update(entity.settings, settings)
+        entity.apply(settings, self._agenda.clock())  # type: ignore[arg-type] # of its own kind, as was just seen
+        self._idle_watches[entity].look_again()
+        if not isinstance(entity, Subscription):
+            self._say_if_closed(entity)
+        if not isinstance(entity, Topic):
+            self._dismiss_if_closed(entity)
+        return entity
 
     def delete(self, path: str) -> None:
         """Remove a queue, or a topic with its subscriptions."""
@@ -397,3 +617,112 @@ def _split_sub_queue(path: str) -> tuple[str, str]:
         if lower.endswith("/" + sub_queue.lower()):
             return path[: -len(sub_queue) - 1], sub_queue
     return path, ""
+
+
+# The service's limits on an entity beyond the ranges of its settings: tiers, sizes, targets.
+#
+# Atom and ARM call it before they store settings. An entity may keep its present settings.
+
+PREMIUM_MESSAGE_KB = range(1024, 102400 + 1)
+_SIZES_MB = tuple(1024 * size for size in (1, 2, 3, 4, 5))
+_PREMIUM_SIZES_MB = (*_SIZES_MB, *(1024 * size for size in (10, 20, 40, 80)))
+_TARGETS = ("forward_to", "forward_dead_lettered_to")
+_NOT_BASIC = {
+    "requires_duplicate_detection": False,
+    "requires_session": False,
+    "auto_delete_on_idle": None,
+    "default_ttl": None,
+    "duplicate_window": timedelta(minutes=10),
+    "forward_to": None,
+    "forward_dead_lettered_to": None,
+    "enable_express": False,
+}
+"""Settings that are fixed on the Basic tier, from the page "Service Bus Resource Manager exceptions".
+
+The fixed value itself is accepted here; the service's behaviour is undocumented.
+"""
+
+
+class TargetMissing(BrokerError):
+    """A forwarding target that does not exist."""
+
+
+def check_settings(namespace: BrokerNamespace, settings: EntitySettings, *, present: Entity | None = None) -> None:
+    """Raise InvalidSettings or TargetMissing for settings that the service would refuse for this entity.
+
+    `present` is the entity to change, None for a new one.
+    """
+    for name, wanted in _chosen(settings, present):
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(namespace.tier, wanted)
+    check_tier(namespace, settings)
+    if getattr(settings, "requires_duplicate_detection", False) and getattr(settings, "enable_express", False):
+        raise InvalidSettings("an express entity cannot detect duplicates; choose one of the two")
+    for name in _TARGETS:
+        _check_target(namespace, getattr(settings, name, None))
+
+
+def _chosen(settings: EntitySettings, present: Entity | None) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that differ from the entity's, or from the defaults."""
+    before = type(settings)() if present is None else present.settings
+    for name in _CHECKS:
+        wanted = getattr(settings, name, None)
+        if wanted is not None and wanted != getattr(before, name, None):
+            yield name, wanted
+
+
+def _check_size(tier: Tier, size: int) -> None:
+    allowed = _PREMIUM_SIZES_MB if tier is Tier.PREMIUM else _SIZES_MB
+    if size not in allowed:
+        raise InvalidSettings(f"max_size_mb is {size}; on the tier {tier} it is one of {', '.join(map(str, allowed))}")
+
+
+def _check_message_size(tier: Tier, size: int) -> None:
+    if tier is not Tier.PREMIUM and size != tier.max_message_bytes // 1024:
+        raise InvalidSettings(f"max_message_size_kb cannot be chosen on the tier {tier}; that takes Premium")
+    if tier is Tier.PREMIUM and size not in PREMIUM_MESSAGE_KB:
+        allowed = f"{PREMIUM_MESSAGE_KB.start} to {PREMIUM_MESSAGE_KB.stop - 1}"
+        raise InvalidSettings(f"max_message_size_kb is {size}; allowed is {allowed}")
+
+
+def _at_least(name: str, shortest: timedelta) -> Callable[[Tier, timedelta], None]:
+    def check(_: Tier, value: timedelta) -> None:
+        if value < shortest:
+            raise InvalidSettings(f"{name} is {value}; allowed is {shortest} or more")
+
+    return check
+
+
+_CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
+    "max_size_mb": _check_size,
+    "max_message_size_kb": _check_message_size,
+    "auto_delete_on_idle": _at_least("auto_delete_on_idle", timedelta(minutes=5)),
+    "default_ttl": _at_least("default_ttl", timedelta(seconds=1)),
+    "duplicate_window": _at_least("duplicate_window", timedelta(seconds=20)),
+}
+
+
+def check_tier(namespace: BrokerNamespace, settings: EntitySettings) -> None:
+    """Raise InvalidSettings for features above the Basic tier: topics, sessions, duplicate detection, forwarding."""
+    if namespace.tier is not Tier.BASIC:
+        return
+    if not isinstance(settings, QueueSettings):
+        kind = "topics" if isinstance(settings, TopicSettings) else "subscriptions"
+        raise InvalidSettings(f"'{namespace.name}' is of the tier Basic, which has no {kind}; use Standard or Premium")
+    for name, only in _NOT_BASIC.items():
+        if getattr(settings, name) != only:
+            raise InvalidSettings(
+                f"{name} cannot be set on the tier Basic of '{namespace.name}'; use Standard or Premium"
+            )
+
+
+def _check_target(namespace: BrokerNamespace, target: str | None) -> None:
+    if target is None:
+        return
+    try:
+        entity: Entity | None = namespace.entity(target)
+    except EntityNotFound:
+        entity = None
+    if entity is None or isinstance(entity, Subscription):
+        raise TargetMissing(f"messages are to be forwarded to '{target}', which is no queue or topic; create it first")
