@@ -189,11 +189,42 @@ def changed(*changes: tuple[str, str]) -> Callable[[Told], None]:
     return check
 
 
-def pinged(*numbers: int) -> Callable[[Told], None]:
-    """The latest event sent these pings."""
+def pinged(*numbers: int, entities: tuple[str, ...] = ("orders",)) -> Callable[[Told], None]:
+    """The latest event sent these pings to each of the entities."""
 
     def check(pairing: Told) -> None:
-        assert pairing.pings() == [SendPing("orders", number) for number in numbers]
+        assert pairing.pings() == [SendPing(entity, number) for entity in entities for number in numbers]
+
+    return check
+
+
+def has(**facts: object) -> Callable[[Told], None]:
+    """The entity has these values."""
+
+    def check(pairing: Told) -> None:
+        assert {name: getattr(pairing.entity(), name) for name in facts} == facts
+
+    return check
+
+
+def announces(kind: type[Event], **facts: object) -> Callable[[Told], None]:
+    """The latest event announced one of that kind, with these values."""
+
+    def check(pairing: Told) -> None:
+        events = pairing.announced(kind)
+        assert [{name: getattr(event, name) for name in facts} for event in events] == [facts]
+
+    return check
+
+
+def refuses(words: str, act: Callable[[Told], object]) -> Callable[[Told], None]:
+    """An act is refused as illegal in these words, a pattern, and leaves everything as it was."""
+
+    def check(pairing: Told) -> None:
+        before = pairing.picture()
+        with pytest.raises(IllegalEventError, match=words):
+            act(pairing)
+        assert pairing.picture() == before
 
     return check
 
@@ -211,17 +242,3 @@ def told() -> Callable[..., Told]:
         return Told(Policy(**options), queues)
 
     return make
-
-
-@pytest.fixture
-def refused() -> Callable[[Told, Callable[[], object]], str]:
-    """In what words an act is refused as illegal; checks that it leaves everything as it was."""
-
-    def check(pairing: Told, act: Callable[[], object]) -> str:
-        before = pairing.picture()
-        with pytest.raises(IllegalEventError) as caught:
-            act()
-        assert pairing.picture() == before
-        return str(caught.value)
-
-    return check

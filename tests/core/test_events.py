@@ -51,16 +51,6 @@ def test_every_kind_is_registered_once_under_its_own_name() -> None:
     assert {cls.kind: cls for cls in journalled} == KINDS
 
 
-def test_what_is_registered_is_the_class_that_is_used() -> None:
-    """Slots make each class twice; the first one must not stay behind in the register."""
-    for cls in KINDS.values():
-        assert getattr(pairing_events, cls.__name__) is cls
-
-
-def test_events_that_are_only_told_have_no_kind() -> None:
-    assert {cls.kind for cls in TOLD_ONLY} == {""}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_a_name_for_files_and_tables(kind: str) -> None:
     assert kind == kind.lower()
@@ -86,9 +76,3 @@ def test_an_event_has_a_time_and_fields_by_name_only(cls: type[Event]) -> None:
 def test_an_event_says_what_it_means(cls: type[Event]) -> None:
     assert cls.__doc__
     assert not cls.__doc__.startswith(f"{cls.__name__}(")
-
-
-@pytest.mark.parametrize("cls", EVENTS)
-def test_equal_events_are_equal_and_can_be_kept_in_sets(cls: type[Event]) -> None:
-    assert {made(cls), made(cls)} == {made(cls)}
-    assert made(cls) != dataclasses.replace(made(cls), at=2.5)

@@ -8,7 +8,6 @@ import pytest
 from tests.approval import Approve
 
 from paired_servicebus.core.accounting.billing import probes_a_day
-from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER, InactivityTimer
 from paired_servicebus.core.failover.pairing_machine import ProbeEntity
 from paired_servicebus.core.model.entity_state import State
@@ -16,7 +15,7 @@ from paired_servicebus.core.model.pairing_events import EntityProbed, SendsCount
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.operator.why_line import why
 
-from .conftest import BEGAN, Step, Told, at, changed, does, due, nothing
+from .conftest import BEGAN, Step, Told, at, changed, does, due, has, nothing, refuses
 
 Make = Callable[..., Told]
 
@@ -32,13 +31,6 @@ def healthy(told: Make) -> Told:
     pairing.accepts()
     assert pairing.state() is State.HEALTHY
     return pairing
-
-
-def has(**facts: object) -> Step:
-    def check(pairing: Told) -> None:
-        assert {name: getattr(pairing.entity(), name) for name in facts} == facts
-
-    return check
 
 
 HEALTHY, UNKNOWN, SUSPECT, OVER = State.HEALTHY, State.UNKNOWN, State.SUSPECT, State.FAILED_OVER
@@ -368,11 +360,6 @@ def test_what_probes_cost(interval: float, ping: str, operations: int) -> None:
     assert probes_a_day(interval=interval, ping=ping) == operations  # type: ignore[arg-type]
 
 
-def test_an_answer_for_an_entity_that_is_not_probed_is_refused(
-    told: Make, refused: Callable[[Told, Callable[[], object], str], None], approve: Approve
-) -> None:
-    pairing = told()
-    pairing.accepts()
-    approve.part(refused(pairing, lambda: answers(pairing)), "rules")
-    with pytest.raises(IllegalEventError, match="unknown entity"):
-        answers(pairing, entity="nobody")
+def test_an_answer_for_an_entity_that_is_not_probed_is_refused(told: Make) -> None:
+    not_probed = refuses("^orders is not probed$", answers)
+    told().run(ACCEPTS, not_probed, refuses("unknown entity", does(answers, entity="nobody")))

@@ -225,11 +225,6 @@ def test_while_the_primary_is_away_and_nothing_was_sent_a_send_is_held() -> None
     assert not shut.ready
 
 
-def test_an_unknown_syphon_makes_nothing_unready() -> None:
-    readiness = judge(replace(GOOD, syphon=SyphonStatus.OFF, **both(messages=1)))
-    assert readiness.ready
-
-
 def test_each_finding_says_when_its_evidence_was_read() -> None:
     """Numbers on the screen carry when they were read."""
     late = replace(GOOD, queues=(queue(0, tried_at=3.0, read_at=4.0), queue(1)))
@@ -370,10 +365,6 @@ def test_the_why_line(state: State, more: dict[str, object], text: str) -> None:
 
 def test_every_state_has_a_line_here() -> None:
     assert {state for state, _, _ in LINES} == set(State)
-
-
-def test_times_are_utc() -> None:
-    assert clock(NOON + 3661) == "13:01:01"
 
 
 @pytest.mark.parametrize(
