@@ -59,7 +59,7 @@ HOSTILE = {
     "a terminal's orders": "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e",
     "a secret": "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry",
     "a formula": '=HYPERLINK("https://evil.example")',
-    "length": "x" * 70_000,
+    "length": "x" * 20_000,
 }
 """Names, ids, reasons and bodies as a stranger may choose them."""
 COLUMNS = {
@@ -94,6 +94,13 @@ def hostile_report(text: str) -> tuple[MemoryTables, Report]:
     return tables, last_report(tables)
 
 
+@cache
+def usual_pages() -> dict[Wording, Page]:
+    """The pages of the same report with harmless texts."""
+    _, usual = hostile_report("harmless")
+    return {wording: Page(as_text(usual, wording)) for wording in WORDINGS if wording.format == "html"}
+
+
 class Page(HTMLParser):
     """The elements and attributes of a page, and the texts between them."""
 
@@ -115,14 +122,14 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_report_only_shows_what_a_stranger_wrote(name: str, tmp_path: Path) -> None:
     """Every reader's version, as a page and as text: no element, line, order or secret of a stranger."""
-    _, usual = hostile_report("harmless")
+    usual = usual_pages()
     tables, report = hostile_report(HOSTILE[name])
     for wording in WORDINGS:
         text = as_text(report, wording)
         assert not STEERING.search(text)
         assert "c4n4ry" not in text
         if wording.format == "html":
-            page, known = Page(text), Page(as_text(usual, wording))
+            page, known = Page(text), usual[wording]
             assert set(page.elements) <= set(known.elements) | SHAPES
             assert page.attributes == known.attributes
             assert page.elements["h1", ()] == 1
@@ -146,16 +153,15 @@ SIGNS = st.sampled_from("<>&\"'`$(){}[]%#|*_\\/=+-;:\n\r\t\x00\x1b\x9b\u202e\u20
 @given(st.text(SIGNS, min_size=1, max_size=80))
 def test_a_report_of_any_text_is_one_page_of_the_usual_shape(text: str) -> None:
     """Names, reasons and ids with quotes, dollar signs, markup and signs that turn the writing direction."""
-    _, usual = hostile_report("harmless")
-    shapes = [Page(as_text(usual, wording)) for wording in WORDINGS]
+    usual = usual_pages()
     tables, report = hostile_report(text)
-    for wording, known in zip(WORDINGS, shapes, strict=True):
+    for wording in WORDINGS:
         shown = as_text(report, wording)
         assert not STEERING.search(shown)
         if wording.format == "html":
             page = Page(shown)
-            assert set(page.elements) <= set(known.elements) | SHAPES
-            assert page.attributes == known.attributes
+            assert set(page.elements) <= set(usual[wording].elements) | SHAPES
+            assert page.attributes == usual[wording].attributes
         else:
             assert sum(line.startswith("MESSAGES WERE LOST") for line in shown.splitlines()) == 1
     shown = as_object(report)

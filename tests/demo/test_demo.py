@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.command import run_here
 from tests.demo.captions import LONGEST_CAPTION
 from tests.examples.any_language import (
     VARIABLE,
@@ -85,6 +86,7 @@ def balanced(result: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_datacenter_outage_fails_over_every_entity_and_back_and_loses_nothing() -> None:
     result = result_of(play("datacenter-outage"))
@@ -127,8 +129,7 @@ def test_senders_of_any_language_notice_no_outage_and_their_lists_agree_with_wha
 def test_the_scenarios_are_listed() -> None:
     from paired_servicebus.demo.scenarios import LISTED
 
-    command = [sys.executable, "-m", "paired_servicebus", "demo", "--list"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    listed = run_here("demo", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == [scenario.name for scenario in LISTED]
     assert max(map(len, listed)) <= 110
 
@@ -168,8 +169,7 @@ def test_the_result_has_the_keys_that_are_promised() -> None:
     ],
 )
 def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) -> None:
-    command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_here("demo", "--headless", *options)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

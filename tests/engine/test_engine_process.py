@@ -37,6 +37,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
 from paired_servicebus.engine.service.launcher import MODULE
 from paired_servicebus.engine.service.main import return_start_memory
+from tests.command import run_here
 from tests.journal_files import read_records
 from tests.ports import free_port
 
@@ -453,6 +454,7 @@ async def test_the_memory_that_a_start_left_free_is_returned_once(monkeypatch: p
     await return_start_memory(after=0.0)  # another C library has no such function
 
 
+@pytest.mark.slow
 def test_in_the_foreground_a_start_that_fails_is_a_sentence(site: Site) -> None:
     site.environ["SECONDARY"] = site.environ["PRIMARY"]
     done = site.paired("up", "--foreground")
@@ -581,8 +583,10 @@ def test_a_state_folder_that_cannot_be_made(site: Site) -> None:
     assert site.gone()
 
 
-def test_a_dashboard_without_a_terminal(site: Site) -> None:
-    refused(site.paired("up"), "needs a terminal", "paired up --headless")
+def test_a_dashboard_without_a_terminal(tmp_path: Path) -> None:
+    site = Site(tmp_path, {}, ca_file="")
+    site.write()
+    refused(run_here("up", "--config", str(site.config)), "needs a terminal", "paired up --headless")
     assert site.gone()
 
 
@@ -617,6 +621,7 @@ def test_interrupting_a_start_leaves_nothing(site: Site, sandbox: Sandbox) -> No
     assert site.gone()
 
 
+@pytest.mark.slow
 def test_an_engine_whose_starter_was_killed_ends_by_itself(site: Site) -> None:
     start = subprocess.Popen(
         site.command("up", "--headless"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -19,6 +19,7 @@ from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
 from servicebus_sandbox import Sandbox
+from tests.command import run_here
 from tests.journal_files import read_records
 
 from .connect_proxy import ConnectProxy, connect_proxy
@@ -68,7 +69,7 @@ class Site:
         for side in ("primary", "secondary"):
             self.write(side)
 
-    async def paired(self, *arguments: str) -> tuple[int | None, str]:
+    async def paired(self, *arguments: str) -> tuple[int, str]:
         """Runs the command; its exit status and all that it says."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
         environ = kept | {
@@ -76,20 +77,11 @@ class Site:
             "PROXY": f"http://me:{PASSWORD}@127.0.0.1:{self.proxy.port}",
             "AZURE_CLIENT_SECRET": CLIENT_SECRET,
         }
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "paired_servicebus.cli", *arguments, "--config", str(self.folder / "pairing.toml"),
-            cwd=ROOT, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(WAIT):
-                said, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        self.seen.append(said)
-        return process.returncode, said.decode()
+        done = await asyncio.to_thread(
+            run_here, *arguments, "--config", str(self.folder / "pairing.toml"), environ=environ
+        )
+        self.seen.append((done.stdout + done.stderr).encode())
+        return done.returncode, done.stdout + done.stderr
 
     async def listen(self, seconds: float) -> None:
         """What the engine tells a console in that time."""

@@ -45,6 +45,7 @@ from paired_servicebus.engine.gateway.gateway_keys import (
     read_keys,
     write_keys,
 )
+from tests.command import run_here
 from tests.engine.test_engine_process import ROOT, WAIT, Sandbox, Site, sandbox, site  # noqa: F401 - two are fixtures
 from tests.ports import free_port
 
@@ -619,10 +620,16 @@ def play(program: Program, cell: Serves, parked: set[tuple[str, str]]) -> None:
     ("settings", "sentence"),
     [("failover_interval = 'never'", "failover_interval"), ("backlog_queue_count = 0", "backlog_queue_count")],
 )
-def test_only_a_wrong_configuration_ends_it(site: Site, settings: str, sentence: str) -> None:  # noqa: F811
+def test_only_a_wrong_configuration_ends_it(tmp_path: Path, settings: str, sentence: str) -> None:
     """Refused at the start are only: a configuration that is wrong, …"""
-    site.write(settings)
-    done = site.paired("up", "--headless")
+    namespaces = "".join(
+        f'[{side}]\nconnection_string = "Endpoint=sb://localhost/;SharedAccessKeyName=a;SharedAccessKey=b;'
+        'UseDevelopmentEmulator=true"\n'
+        for side in ("primary", "secondary")
+    )
+    config = tmp_path / "pairing.toml"
+    config.write_text(f'[pairing]\nname = "orders"\n{settings}\n{namespaces}')
+    done = run_here("up", "--headless", "--config", str(config))
     assert done.returncode == 2
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1

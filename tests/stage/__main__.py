@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stage", description=__doc__)
     parser.add_argument("plays", nargs="*", metavar="PLAY", help=f"one of {', '.join(PLAYS)}")
     parser.add_argument("--minutes", type=float, help="how long new trouble begins; default: see --list")
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("--engines", type=int, default=20, help="of a fleet's plays")
     parser.add_argument("--json", action="store_true", help="the last line of each run is its result, as JSON")
     parser.add_argument("--list", action="store_true", help="show the table of plays")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     if asked.list:
         print("\n".join(_row(name, play) for name, play in PLAYS.items()))
         return 0

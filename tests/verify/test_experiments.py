@@ -55,7 +55,8 @@ QUOTA = 4_000_000
 
 
 @pytest.mark.real_time
-async def test_on_the_sandbox_all_hold_and_nothing_is_left(lab: Lab) -> None:
+async def test_on_the_sandbox_all_hold_and_nothing_is_left_and_the_file_has_no_secret(lab: Lab) -> None:
+    """No secret, host or namespace name in the file, so that it can be attached to an issue."""
     report = await lab.run()
     found = results(report)
     assert set(differing(report)) == MISSING
@@ -63,11 +64,6 @@ async def test_on_the_sandbox_all_hold_and_nothing_is_left(lab: Lab) -> None:
     assert ExperimentResult.NOT_PERMITTED not in found.values()
     assert report.status == bool(MISSING)
     assert (lab.queues(), lab.records) == ([], [])
-
-
-async def test_the_file_has_stable_keys_and_neither_secret_nor_host_nor_name(lab: Lab) -> None:
-    """No secret, host or namespace name in the file, so that it can be attached to an issue."""
-    report = await lab.run()
     text = as_json(report) + "\n".join(as_lines(report))
     for name in (PRIMARY, SECONDARY):
         one = lab.sandbox[name]
