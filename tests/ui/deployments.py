@@ -29,6 +29,7 @@ from paired_servicebus.core.model.snapshot import (
     Trouble,
     TroubleKind,
 )
+from paired_servicebus.core.text.time_format import clock
 from tests.fleet_views import at
 
 from .conftest import AT, MadeUp
@@ -76,6 +77,17 @@ def busy(path: str, **changes: Any) -> EntityView:
         "refused_at": AT, "refusals": (("the namespace is busy", 8),), "sends_per_second": 0.0,
     }  # fmt: skip
     return entity(path, **base | changes)
+
+
+def hanging(path: str) -> EntityView:
+    """An entity whose last call timed out 22 s ago; the next has no answer yet."""
+    began = AT - 22
+    base = {
+        "since": began, "first_failure_at": began, "first_failure_kind": "timeout", "fails_over_at": AT + 6,
+        "why": f"timeout {clock(began)}; fails over at {clock(AT + 6)} unless a send succeeds",
+        "refused": 1, "refused_in_outage": 1, "refused_at": began, "refused_since": began, "sends_per_second": 0.0,
+    }  # fmt: skip
+    return entity(path, State.SUSPECT, **base)
 
 
 @dataclass(frozen=True)
@@ -188,6 +200,9 @@ DEPLOYMENTS: Final[dict[str, Deployment]] = {
     ),
     "throttled": Deployment(
         _hosts(**{name: _with(busy, "payments") for name in ("web_1", "web_2", "pay_1")})
+    ),
+    "a black hole between time-outs": Deployment(
+        _hosts(web_1=_with(hanging, "orders"), web_2=_with(hanging, "orders"))
     ),
     "total loss with the board": Deployment(
         _hosts(web_1=_with(lost, *ALL)),

@@ -65,6 +65,10 @@ ANSWERS: Final[dict[str, Answers]] = {
         "ends when the namespace accepts more, or fewer sends come", "callers: 2.4/s fail", "do: send less",
         "all 3 entities healthy",
     ),
+    "a black hole between time-outs": Answers(
+        "callers: the last calls failed since 14:01:49", "orders suspect at 2 of 3 engines for 22 s",
+        "14:01:49", "fails over in 6 s unless a send succeeds", "nothing parked", "do: see page 7", "callers ok",
+    ),
     "one engine silent": Answers(
         "unknown at 1 engine since 13:58:10", "all 3 entities healthy at 3 engines",
         "silent since 13:58: pay-1", "", "nothing parked", "do: see whether pay-1 runs", "nothing to do",

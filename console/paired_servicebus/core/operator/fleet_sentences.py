@@ -292,19 +292,22 @@ def callers_part(pairing: PairingView, now: float) -> Part:
     entities = pairing.entities
     per_second = sum(one.refused_per_second for one in entities)
     unknown = unknown_callers(pairing, now)
+    since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
+    began = f" since {clock(since)}" if since is not None else ""
+    errors = sum(one.refused_in_outage for one in entities)
+    total = f", {plural(errors, 'error')}" if errors else ""
     if per_second > 0:
-        since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
-        began = f" since {clock(since)}" if since is not None else ""
         text = f"callers: {rate(per_second)}/s fail"
         where = f" at {failing_where(pairing)}" if failing_engines(pairing) else ""
-        errors = sum(one.refused_in_outage for one in entities)
-        total = f", {plural(errors, 'error')}" if errors else ""
         return (f"{text}{where}{began}{total}{unknown}", f"{text}{where}{unknown}", f"{text}{where}", text)
     if unknown and (pairing.old_since is not None or not _known_senders(pairing)):
         where = unknown.removeprefix("; unknown")
         here = "; 0 refused here" if _known_senders(pairing) else ""
         return (f"callers unknown{where}{here}", f"callers unknown{where}",
                 f"callers unknown{where.partition(' since')[0]}")  # fmt: skip
+    if since is not None:  # the next calls may hang until their timeout
+        text = "callers: the last calls failed"
+        return (f"{text}{began}{total}{unknown}", f"{text}{began}{total}", f"{text}{began}", text)
     return tuple(dict.fromkeys(f"callers ok{text}" for text in _callers_ok(pairing, now, unknown)))
 
 
