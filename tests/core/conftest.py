@@ -10,25 +10,13 @@ import pytest
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.pairing_machine import Announce, Effect, PairingMachine, ProbeQueue, SendPing
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import Entity, State
-from paired_servicebus.core.model.pairing_events import (
-    EntityReleased,
-    Event,
-    Forced,
-    PingAccepted,
-    PingFailed,
-    Pinned,
-    QueueProbed,
-    SendAccepted,
-    SendFailed,
-    StateChanged,
-    Ticked,
-)
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 
 BEGAN = 1_700_000_000.0
-Announced = TypeVar("Announced", bound=Event)
+Announced = TypeVar("Announced", bound=e.Event)
 
 
 class Told:
@@ -44,7 +32,7 @@ class Told:
     def at(self) -> float:
         return BEGAN + self.now
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: e.Event) -> list[Effect]:
         self.effects = self.machine.step(event)
         return self.effects
 
@@ -61,7 +49,7 @@ class Told:
     # -- what happens -----------------------------------------------------------------------------------------
 
     def accepts(self, entity: str = "orders", *, queue: int | None = None) -> list[Effect]:
-        return self.step(SendAccepted(at=self.at, entity=entity, queue=queue))
+        return self.step(e.SendAccepted(at=self.at, entity=entity, queue=queue))
 
     def fails(
         self,
@@ -71,14 +59,14 @@ class Told:
         failure: FailureKind = FailureKind.TIMEOUT,
         reason: str = "timeout",
     ) -> list[Effect]:
-        return self.step(SendFailed(at=self.at, entity=entity, queue=queue, failure=failure, reason=reason))
+        return self.step(e.SendFailed(at=self.at, entity=entity, queue=queue, failure=failure, reason=reason))
 
     def ticks(self, to: float | None = None) -> list[Effect]:
         self.now = self.now if to is None else to
-        return self.step(Ticked(at=self.at))
+        return self.step(e.Ticked(at=self.at))
 
     def ping_accepted(self, number: int, *, entity: str = "orders", took: float = 0.0) -> list[Effect]:
-        return self.step(PingAccepted(at=self.at, entity=entity, number=number, took=took))
+        return self.step(e.PingAccepted(at=self.at, entity=entity, number=number, took=took))
 
     def ping_failed(
         self,
@@ -89,20 +77,20 @@ class Told:
         reason: str = "timeout",
         throttled: bool = False,
     ) -> list[Effect]:
-        event = PingFailed(at=self.at, entity=entity, number=number, reason=reason, took=took, throttled=throttled)
+        event = e.PingFailed(at=self.at, entity=entity, number=number, reason=reason, took=took, throttled=throttled)
         return self.step(event)
 
     def forces(self, entity: str = "orders") -> list[Effect]:
-        return self.step(Forced(at=self.at, entity=entity, by="anna", why="a drill"))
+        return self.step(e.Forced(at=self.at, entity=entity, by="anna", why="a drill"))
 
     def pins(self, entity: str = "orders") -> list[Effect]:
-        return self.step(Pinned(at=self.at, entity=entity, by="anna", why="a drill"))
+        return self.step(e.Pinned(at=self.at, entity=entity, by="anna", why="a drill"))
 
     def releases(self, entity: str = "orders") -> list[Effect]:
-        return self.step(EntityReleased(at=self.at, entity=entity, by="anna", why="over"))
+        return self.step(e.EntityReleased(at=self.at, entity=entity, by="anna", why="over"))
 
     def probed(self, queue: int, *, accepted: bool, reason: str = "") -> list[Effect]:
-        return self.step(QueueProbed(at=self.at, queue=queue, accepted=accepted, reason=reason))
+        return self.step(e.QueueProbed(at=self.at, queue=queue, accepted=accepted, reason=reason))
 
     # -- what came of it --------------------------------------------------------------------------------------
 
@@ -134,7 +122,7 @@ class Told:
         return [event for event in events if isinstance(event, kind)]
 
     def changes(self) -> list[tuple[str, str]]:
-        return [(change.was, change.now) for change in self.announced(StateChanged)]
+        return [(change.was, change.now) for change in self.announced(e.StateChanged)]
 
     # -- ways there -------------------------------------------------------------------------------------------
 
@@ -207,7 +195,7 @@ def has(**facts: object) -> Callable[[Told], None]:
     return check
 
 
-def announces(kind: type[Event], **facts: object) -> Callable[[Told], None]:
+def announces(kind: type[e.Event], **facts: object) -> Callable[[Told], None]:
     """The latest event announced one of that kind, with these values."""
 
     def check(pairing: Told) -> None:

@@ -12,23 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement
-from paired_servicebus.core.pump.pump_events import (
-    Complete,
-    Defer,
-    DeferredFound,
-    Deliver,
-    DeliveryFailed,
-    MessageArrived,
-    MessagesAccepted,
-    MessagesSettled,
-    Outcome,
-    Publish,
-    PumpMessage,
-    Recall,
-    RecallDue,
-    RecallEnded,
-    Release,
-)
+from paired_servicebus.core.pump import pump_events as e
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 
 LOCK: Final = 60.0
@@ -56,8 +40,10 @@ class Engine:
     """A pump with the rules of its engine, and its messages on their way to a destination."""
 
     def __init__(self) -> None:
-        self.machine: PumpMachine[PumpMessage] = PumpMachine(PairingMachine(Policy(enable_syphon=True), queues=(0,)), 0)
-        self.out: list[PumpMessage] = []
+        self.machine: PumpMachine[e.PumpMessage] = PumpMachine(
+            PairingMachine(Policy(enable_syphon=True), queues=(0,)), 0
+        )
+        self.out: list[e.PumpMessage] = []
         self.most = MOST
 
 
@@ -82,26 +68,28 @@ class TwoPumps(RuleBasedStateMachine):
     def apply(self, engine: Engine, event: Any) -> None:
         for effect in engine.machine.step(event):
             match effect:
-                case Deliver(message, _):
+                case e.Deliver(message, _):
                     engine.out.append(message)
-                case Complete(messages):
+                case e.Complete(messages):
                     for message in messages:
                         del self.queue[message.number]
-                    engine.machine.step(MessagesSettled(messages, Outcome.COMPLETED, True))
-                case Defer(message):
+                    engine.machine.step(e.MessagesSettled(messages, e.Outcome.COMPLETED, True))
+                case e.Defer(message):
                     stored = self.queue[message.number]
                     stored.is_deferred, stored.lock = True, None
-                    engine.machine.step(MessagesSettled([message], Outcome.DEFERRED, True))
-                case Release(message):
+                    engine.machine.step(e.MessagesSettled([message], e.Outcome.DEFERRED, True))
+                case e.Release(message):
                     self.queue[message.number].lock = None
                 case _:
-                    assert isinstance(effect, Publish)
+                    assert isinstance(effect, e.Publish)
 
     def take(self, engine: Engine, found: Sequence[Stored]) -> None:
         for one in found:
             one.lock, one.ends = engine, 0.0
-            message = PumpMessage(one.path, one.path, one.number, f"m{one.number}", 1, 0.0, is_recalled=one.is_deferred)
-            self.apply(engine, MessageArrived(message, self.now))
+            message = e.PumpMessage(
+                one.path, one.path, one.number, f"m{one.number}", 1, 0.0, is_recalled=one.is_deferred
+            )
+            self.apply(engine, e.MessageArrived(message, self.now))
 
     def is_free(self, one: Stored) -> bool:
         return one.lock is None or 0.0 < one.ends <= self.now
@@ -114,13 +102,13 @@ class TwoPumps(RuleBasedStateMachine):
         known = engine.machine.known()
         found = [one for one in self.queue.values() if one.is_deferred and one.number not in known]
         self.now += REQUEST
-        engine.machine.step(DeferredFound([(one.path, one.number) for one in found]))
+        engine.machine.step(e.DeferredFound([(one.path, one.number) for one in found]))
         engine.machine.search.ended(self.now, took=REQUEST)
 
     def recall(self, engine: Engine, key: str) -> bool:
         """Make one request for a destination's deferred messages; return whether there was one."""
-        effects = engine.machine.step(RecallDue(key, engine.most, self.now))
-        if not effects or not isinstance(effects[0], Recall):
+        effects = engine.machine.step(e.RecallDue(key, engine.most, self.now))
+        if not effects or not isinstance(effects[0], e.Recall):
             return False
         numbers = effects[0].numbers
         self.now += REQUEST
@@ -130,7 +118,7 @@ class TwoPumps(RuleBasedStateMachine):
         if not is_refused:
             self.take(engine, found)
         missing, is_unclear = frozenset(numbers if is_refused else ()), is_refused and len(numbers) > 1
-        self.apply(engine, RecallEnded(key, numbers, missing, is_unclear, self.now))
+        self.apply(engine, e.RecallEnded(key, numbers, missing, is_unclear, self.now))
         return True
 
     def answer(self, engine: Engine, path: str, *, accepts: bool = True) -> None:
@@ -138,9 +126,9 @@ class TwoPumps(RuleBasedStateMachine):
         tried = [message for message in engine.out if message.path == path]
         engine.out = [message for message in engine.out if message.path != path]
         if tried and accepts:
-            self.apply(engine, MessagesAccepted(tried, self.now))
+            self.apply(engine, e.MessagesAccepted(tried, self.now))
         elif tried:
-            self.apply(engine, DeliveryFailed(path, tried, FAILURE, self.now))
+            self.apply(engine, e.DeliveryFailed(path, tried, FAILURE, self.now))
 
     # -- what happens -------------------------------------------------------------------------------------------------
 

@@ -14,24 +14,8 @@ from tests.approval import Approve
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.failover.pairing_machine import Announce, PairingMachine, ProbeQueue, SendPing
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import DIVERTING, TABLE, Entity, State, Trigger, enter, next_state
-from paired_servicebus.core.model.pairing_events import (
-    KINDS,
-    EntityReleased,
-    Event,
-    Forced,
-    PingAccepted,
-    PingFailed,
-    Pinned,
-    QueueProbed,
-    SendAccepted,
-    SendFailed,
-    SendsCounted,
-    StateChanged,
-    SyphonPaused,
-    SyphonResumed,
-    Ticked,
-)
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.model.verdict import FailureKind
@@ -270,7 +254,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.probes: list[int] = []
         self.seconds: dict[str, float] = {}
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: e.Event) -> None:
         before = picture(self.pairing)
         states = {entity.path: entity.state for entity in self.pairing.entities()}
         try:
@@ -293,8 +277,8 @@ class AnyHistory(RuleBasedStateMachine):
     def announced(self, effect: Announce, states: dict[str, State]) -> None:
         """Announced changes are a chain from what was to what is, and every announced event can be journalled."""
         change = effect.event
-        assert KINDS[change.kind] is type(change)
-        if isinstance(change, StateChanged):
+        assert e.KINDS[change.kind] is type(change)
+        if isinstance(change, e.StateChanged):
             assert change.was != change.now
             assert states.get(change.entity, State.UNKNOWN) == change.was
             assert change.why
@@ -304,11 +288,11 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(path=PATH, queue=ROUTE)
     def accepted(self, path: str, queue: int | None) -> None:
-        self.tell(SendAccepted(at=self.now, entity=path, queue=queue))
+        self.tell(e.SendAccepted(at=self.now, entity=path, queue=queue))
 
     @rule(path=PATH, queue=ROUTE, failure=st.sampled_from(FailureKind))
     def failed(self, path: str, queue: int | None, failure: FailureKind) -> None:
-        self.tell(SendFailed(at=self.now, entity=path, queue=queue, failure=failure, reason=str(failure)))
+        self.tell(e.SendFailed(at=self.now, entity=path, queue=queue, failure=failure, reason=str(failure)))
 
     @rule(seconds=SHORT)
     def passes(self, seconds: float) -> None:
@@ -316,7 +300,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(path=PATH)
     def counted(self, path: str) -> None:
-        event = SendsCounted(at=self.now, entity=path, route="primary", accepted=1, failed=0, seconds=1.0)
+        event = e.SendsCounted(at=self.now, entity=path, route="primary", accepted=1, failed=0, seconds=1.0)
         known = {entity.path.casefold(): entity.state for entity in self.pairing.entities()}
         if known.get(path.casefold()) in (State.HEALTHY, State.FORCED, State.PINNED):
             self.tell(event)
@@ -324,12 +308,12 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def falls_quiet(self) -> None:
         self.now += QUIET_AFTER
-        self.tell(Ticked(at=self.now))
+        self.tell(e.Ticked(at=self.now))
         assert all(entity.state is not State.HEALTHY for entity in self.pairing.entities())
 
     @rule()
     def ticked(self) -> None:
-        self.tell(Ticked(at=self.now))
+        self.tell(e.Ticked(at=self.now))
         deadline = self.pairing.next_deadline
         assert deadline is None or deadline > self.now
 
@@ -348,10 +332,10 @@ class AnyHistory(RuleBasedStateMachine):
         ping, sent = self.pings.pop(index)
         took = self.now - sent
         if accepted:
-            self.tell(PingAccepted(at=self.now, entity=ping.entity, number=ping.number, took=took))
+            self.tell(e.PingAccepted(at=self.now, entity=ping.entity, number=ping.number, took=took))
         else:
             reason = "server busy" if throttled else "timeout"
-            event = PingFailed(
+            event = e.PingFailed(
                 at=self.now, entity=ping.entity, number=ping.number, reason=reason, took=took, throttled=throttled
             )
             self.tell(event)
@@ -359,23 +343,23 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.probes)
     @rule(accepted=st.booleans())
     def probe_answered(self, accepted: bool) -> None:
-        self.tell(QueueProbed(at=self.now, queue=self.probes.pop(0), accepted=accepted))
+        self.tell(e.QueueProbed(at=self.now, queue=self.probes.pop(0), accepted=accepted))
 
-    @rule(kind=st.sampled_from([Forced, Pinned, EntityReleased]), path=PATH)
-    def by_hand(self, kind: type[Forced] | type[Pinned] | type[EntityReleased], path: str) -> None:
+    @rule(kind=st.sampled_from([e.Forced, e.Pinned, e.EntityReleased]), path=PATH)
+    def by_hand(self, kind: type[e.Forced] | type[e.Pinned] | type[e.EntityReleased], path: str) -> None:
         self.tell(kind(at=self.now, entity=path, by="anna"))
 
-    @rule(kind=st.sampled_from([SyphonPaused, SyphonResumed]))
-    def syphon(self, kind: type[SyphonPaused] | type[SyphonResumed]) -> None:
+    @rule(kind=st.sampled_from([e.SyphonPaused, e.SyphonResumed]))
+    def syphon(self, kind: type[e.SyphonPaused] | type[e.SyphonResumed]) -> None:
         self.tell(kind(at=self.now, by="anna"))
 
     @rule(path=PATH, queue=st.sampled_from([-1, QUEUES]), accepted=st.booleans())
     def impossible(self, path: str, queue: int, accepted: bool) -> None:
         for event in (
-            QueueProbed(at=self.now, queue=queue, accepted=accepted),
-            SendFailed(at=self.now, entity=path, queue=queue, failure=FailureKind.TIMEOUT, reason="timeout"),
-            PingAccepted(at=self.now, entity="nowhere", number=1, took=0.0),
-            Forced(at=self.now, entity="nowhere", by="anna"),
+            e.QueueProbed(at=self.now, queue=queue, accepted=accepted),
+            e.SendFailed(at=self.now, entity=path, queue=queue, failure=FailureKind.TIMEOUT, reason="timeout"),
+            e.PingAccepted(at=self.now, entity="nowhere", number=1, took=0.0),
+            e.Forced(at=self.now, entity="nowhere", by="anna"),
         ):
             before = picture(self.pairing)
             with pytest.raises(IllegalEventError):

@@ -6,18 +6,8 @@ import pytest
 
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.failover.pairing_machine import DEADLINES_PER_TICK
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_events import (
-    EngineStopped,
-    PingAccepted,
-    PingFailed,
-    PingSent,
-    QueuePulled,
-    QueueRestored,
-    StateChanged,
-    SyphonPaused,
-    SyphonResumed,
-)
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, FailureKind, Verdict
 from paired_servicebus.core.operator.why_line import why
 
@@ -69,7 +59,7 @@ def last_why(text: str) -> Step:
     """The sentence of the latest event's last change of state."""
 
     def check(pairing: Told) -> None:
-        assert pairing.announced(StateChanged)[-1].why == text
+        assert pairing.announced(e.StateChanged)[-1].why == text
 
     return check
 
@@ -163,7 +153,7 @@ FAILOVER: Courses = {
     # Section 6: "one ping an interval, the first one interval after failover".
     "the first ping leaves one interval after failover": (
         {"failover_interval": 10, "ping_primary_interval": 30},
-        (Told.fail_over, pinged(), due(40), 39.9, nothing, 40, pinged(1), announces(PingSent)),
+        (Told.fail_over, pinged(), due(40), 39.9, nothing, 40, pinged(1), announces(e.PingSent)),
     ),
     # Section 6, with interval 0: nothing is due before the first ping.
     "a first ping comes an interval after an immediate failover": (at_once(), (FAILS, due(30))),
@@ -256,7 +246,7 @@ FAILOVER: Courses = {
     ),
     # Section 6: pings stop at failback; one that was under way then is only late.
     "the answer of a ping that a failback overtook moves nothing": (
-        at_once(10), (FAILS, 10, RELEASES, unmoved(no_ping(1), PingFailed), unmoved(ping(1), PingAccepted))
+        at_once(10), (FAILS, 10, RELEASES, unmoved(no_ping(1), e.PingFailed), unmoved(ping(1), e.PingAccepted))
     ),
     # Pings go to entities that failed over: there is none of that name.
     "the answer of a ping to an entity nobody knows is illegal": (
@@ -305,7 +295,7 @@ APART: Courses = {
     ),
     # Section 7.1: "A failed send takes that queue out of the rotation for every sender of the pairing".
     "a failed send takes its queue out for every sender": (
-        {}, (fails(queue=1), announces(QueuePulled, queue=1, reason="timeout"), holds(0, 2), knows())
+        {}, (fails(queue=1), announces(e.QueuePulled, queue=1, reason="timeout"), holds(0, 2), knows())
     ),
     # Section 7.1: what is out already is not taken out again by the sends that were in flight.
     "a queue is pulled once": ({}, (fails(queue=1), fails(queue=1), nothing)),
@@ -326,7 +316,7 @@ APART: Courses = {
     # Section 7.1: "a pulled queue returns after a probe succeeded".
     "a pulled queue returns after a probe succeeded": (
         {"ping_primary_interval": 10},
-        (fails(queue=1), due(10), 10, probes(1), probed(1, accepted=True), announces(QueueRestored, queue=1),
+        (fails(queue=1), due(10), 10, probes(1), probed(1, accepted=True), announces(e.QueueRestored, queue=1),
          holds(0, 1, 2), due(None)),
     ),
     # Section 7.1: the same; and it is probed again.
@@ -347,7 +337,7 @@ APART: Courses = {
     "events for others are refused": (
         {},
         (refuses("does not handle EngineStopped",
-                 lambda pairing: pairing.step(EngineStopped(at=pairing.at, reason="asked to"))),),
+                 lambda pairing: pairing.step(e.EngineStopped(at=pairing.at, reason="asked to"))),),
     ),
     # A Ticked is wanted at the first of: an interval's end, a ping, a probe.
     "the next deadline is the nearest of all": (
@@ -363,11 +353,11 @@ APART: Courses = {
 
 
 def pauses(pairing: Told) -> None:
-    pairing.step(SyphonPaused(at=pairing.at, by="anna"))
+    pairing.step(e.SyphonPaused(at=pairing.at, by="anna"))
 
 
 def resumes(pairing: Told) -> None:
-    pairing.step(SyphonResumed(at=pairing.at, by="anna"))
+    pairing.step(e.SyphonResumed(at=pairing.at, by="anna"))
 
 
 def is_paused(paused: bool) -> Step:
@@ -383,7 +373,7 @@ BY_HAND: Courses = {
         f"force fails over from {state}": (
             {"ping_primary_interval": 30},
             (does(Told.reach, state), FORCES, FORCED, has(diverting=True, by="anna", by_why="a drill"),
-             announces(StateChanged, by="anna")),
+             announces(e.StateChanged, by="anna")),
         )
         for state in State if state is not FORCED
     },
@@ -391,7 +381,7 @@ BY_HAND: Courses = {
     "pings go on while forced and nothing fails back": (
         {"ping_primary_interval": 10},
         (ACCEPTS, FORCES,
-         *[step for n in (1, 2, 3) for step in (10 * n, pinged(n), ping(n), announces(PingAccepted, number=n))],
+         *[step for n in (1, 2, 3) for step in (10 * n, pinged(n), ping(n), announces(e.PingAccepted, number=n))],
          FORCED, has(pings_in_a_row=3), due(40)),
     ),
     # Section 6: it is failed over already; it only stays longer.
@@ -465,8 +455,8 @@ BY_HAND: Courses = {
     # Section 10: an operator's order, told to everybody who watches; an act that cannot be is refused.
     "the syphon is paused and resumed once": (
         {},
-        (refuses("not paused", resumes), pauses, announces(SyphonPaused), is_paused(True),
-         refuses("paused already", pauses), resumes, announces(SyphonResumed), is_paused(False)),
+        (refuses("not paused", resumes), pauses, announces(e.SyphonPaused), is_paused(True),
+         refuses("paused already", pauses), resumes, announces(e.SyphonResumed), is_paused(False)),
     ),
 }  # fmt: skip
 

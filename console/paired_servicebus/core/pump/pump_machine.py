@@ -30,49 +30,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model import pairing_events
-from paired_servicebus.core.model.pairing_events import (
-    DeadLettered,
-    DestinationFailed,
-    DestinationHealed,
-    Event,
-    Moved,
-    Warned,
-)
 from paired_servicebus.core.model.snapshot import MAX_DESTINATIONS, DestinationView
 from paired_servicebus.core.model.verdict import FailureKind, Judgement
+from paired_servicebus.core.pump import pump_events as e
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, kind_for, not_allowed, refused
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit
-from paired_servicebus.core.pump.pump_events import (
-    AwaitRoom,
-    Complete,
-    DeadLetter,
-    Defer,
-    DeferredByDestination,
-    DeferredFound,
-    DeferredMessages,
-    Deliver,
-    DeliveryFailed,
-    DeliveryWithheld,
-    LocksLost,
-    MessageArrived,
-    MessagesAccepted,
-    MessagesSettled,
-    MessagesWithdrawn,
-    Outcome,
-    Publish,
-    PumpEffect,
-    PumpEvent,
-    PumpFailed,
-    PumpMessage,
-    PumpWorks,
-    QueueCounted,
-    Recall,
-    RecallDue,
-    RecallEnded,
-    Release,
-    Relock,
-)
 
 # The bytes of a pump's messages: how many more messages its queue may send, and how many one request receives.
 
@@ -267,8 +230,8 @@ IN_VAIN: Final = 100
 _new: Final[Any] = tuple.__new__
 """Makes an effect of the usual way at half the price."""
 
-M = TypeVar("M", bound=PumpMessage)
-Effects = Sequence[PumpEffect[M]]
+M = TypeVar("M", bound=e.PumpMessage)
+Effects = Sequence[e.PumpEffect[M]]
 
 
 class PumpRules(Protocol):
@@ -302,7 +265,7 @@ class PumpMachine(Generic[M]):
     ) -> None:
         self.queue = queue
         self.progress = progress or PumpProgress()
-        self.deferred = DeferredByDestination()
+        self.deferred = e.DeferredByDestination()
         self.search = SearchSchedule()
         self._sizes = MessageSizes()
         self._rules = rules
@@ -310,7 +273,7 @@ class PumpMachine(Generic[M]):
         self._in_hand: dict[int, M] = {}
         self._moved: OrderedDict[int, str] = OrderedDict()
         """Ids of moved messages without confirmed completion, by number."""
-        self._asked: dict[int, DeferredMessages] = {}
+        self._asked: dict[int, e.DeferredMessages] = {}
         """Messages requested by `Recall` that have not arrived, by number."""
 
     # -- queries ------------------------------------------------------------------------------------------------------
@@ -356,7 +319,7 @@ class PumpMachine(Generic[M]):
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def step(self, event: PumpEvent[M]) -> Effects[M]:
+    def step(self, event: e.PumpEvent[M]) -> Effects[M]:
         """Apply an event and return its effects.
 
         Raises:
@@ -368,7 +331,7 @@ class PumpMachine(Generic[M]):
         effects: Effects[M] = handler(self, event)
         return effects
 
-    def _arrived(self, event: MessageArrived[M]) -> Effects[M]:
+    def _arrived(self, event: e.MessageArrived[M]) -> Effects[M]:
         message, at, fault = event
         self._intake.took()
         if message.is_recalled:
@@ -380,7 +343,7 @@ class PumpMachine(Generic[M]):
         has_id = bool(message.message_id)  # from our senders always (SPEC.md section 7.3), from others perhaps
         if has_id and self._moved.get(number) == message.message_id:  # delivered; only its completion was lost
             self._uncount(message)
-            return (Complete([message]),)
+            return (e.Complete([message]),)
         held = self._in_hand.get(number)
         if held is not None:
             if has_id and held.message_id == message.message_id:
@@ -392,7 +355,7 @@ class PumpMachine(Generic[M]):
         if allowed is not None and message.key not in allowed:
             return self._dead_letter(message, not_allowed(message.path), at)
         if self._may_go(message, at):
-            return (_new(Deliver, (message, at)),)
+            return (_new(e.Deliver, (message, at)),)
         self._intake.gave_back()
         # A new message waits for a try of its own: the destination may exist by now.
         return self._hold_back((message,), at) if message.is_recalled else self._wait(message)
@@ -401,7 +364,7 @@ class PumpMachine(Generic[M]):
         self._uncount(again)
         held.is_recalled = again.is_recalled
         held.lock_ends = again.lock_ends
-        return (Relock(held, again),)
+        return (e.Relock(held, again),)
 
     def _may_go(self, message: M, at: float) -> bool:
         """Return whether a message may be delivered now: nothing older of its destination waits."""
@@ -417,25 +380,27 @@ class PumpMachine(Generic[M]):
         stalled = self._rules.destinations.stalled
         return not (stalled and key in stalled) and self._rules.may_deliver(path, at=at)
 
-    def _accepted(self, event: MessagesAccepted[M]) -> Effects[M]:
+    def _accepted(self, event: e.MessagesAccepted[M]) -> Effects[M]:
         messages, at = event
         destinations, progress, queue = self._rules.destinations, self.progress, self.queue
         failing, moved = destinations.open, self._moved
-        receipts: list[Event] = []
+        receipts: list[pairing_events.Event] = []
         for message in messages:
             self._forget(message)
             moved[message.number] = message.message_id
             if failing and destinations.delivered(message.path, at=at, sent_at=message.sent_at):
-                receipts.append(DestinationHealed(at=at, entity=message.path))
-            receipts.append(Moved(at=at, entity=message.path, message_id=message.message_id, queue=queue))
+                receipts.append(pairing_events.DestinationHealed(at=at, entity=message.path))
+            receipts.append(
+                pairing_events.Moved(at=at, entity=message.path, message_id=message.message_id, queue=queue)
+            )
         while len(moved) > MAX_REMEMBERED:
             moved.popitem(last=False)
         progress.moved += len(messages)
         progress.moved_to.update(message.path for message in messages)
         progress.last_moved_at = at
-        return (Publish(receipts), Complete(messages))
+        return (e.Publish(receipts), e.Complete(messages))
 
-    def _failed(self, event: DeliveryFailed[M]) -> Effects[M]:
+    def _failed(self, event: e.DeliveryFailed[M]) -> Effects[M]:
         path, messages, failure, at, in_doubt, alone = event
         if in_doubt:  # sent again, since they may not have arrived
             self.progress.repeated += len(messages)
@@ -445,32 +410,34 @@ class PumpMachine(Generic[M]):
         return [*news, *self._hold_back(messages, at)]
 
     def _destination_failed(self, path: str, kind: FailureKind, failure: Judgement, at: float) -> Effects[M]:
-        destinations, news = self._rules.destinations, list[Event]()
+        destinations, news = self._rules.destinations, list[pairing_events.Event]()
         if kind is FailureKind.BUSY:
             limit = self._rules.pace.throttled(at)
             if limit is not None:
                 text = f"the limit is {limit:,.0f} messages a second, and rises again with its capacity"
-                news.append(Warned(at=at, about="syphon", text=f"{path} is throttled: {text}"))
+                news.append(pairing_events.Warned(at=at, about="syphon", text=f"{path} is throttled: {text}"))
         is_new = destinations.circuit(path) is None
         circuit = destinations.failed(path, at=at, kind=kind, reason=failure.reason)
         if is_new:
-            news.append(DestinationFailed(at=at, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
-        return (Publish(news),) if news else ()
+            news.append(
+                pairing_events.DestinationFailed(at=at, entity=path, reason=failure.reason, retry_at=circuit.retry_at)
+            )
+        return (e.Publish(news),) if news else ()
 
-    def _withheld(self, event: DeliveryWithheld[M]) -> Effects[M]:
+    def _withheld(self, event: e.DeliveryWithheld[M]) -> Effects[M]:
         return self._hold_back(event.messages, event.at)
 
     def _hold_back(self, messages: Sequence[M], at: float) -> Effects[M]:
         """Defer messages whose destination accepts nothing now, or dead-letter them if it is missing for too long."""
-        effects: list[PumpEffect[M]] = []
+        effects: list[e.PumpEffect[M]] = []
         for message in messages:
             reason = self._rules.destinations.undeliverable(message.path, at)
             effects += self._dead_letter(message, reason, at) if reason else self._wait(message)
         return effects
 
-    def _settled(self, event: MessagesSettled[M]) -> Effects[M]:
+    def _settled(self, event: e.MessagesSettled[M]) -> Effects[M]:
         messages, outcome, is_done = event
-        if outcome is Outcome.DEFERRED:
+        if outcome is e.Outcome.DEFERRED:
             for message in messages:
                 self._deferral_ended(message, is_refused=is_done is False)
             return ()
@@ -491,7 +458,7 @@ class PumpMachine(Generic[M]):
         if is_deferred and message.number > 0:
             found.add(message.number)
 
-    def _locks_lost(self, event: LocksLost[M]) -> Effects[M]:
+    def _locks_lost(self, event: e.LocksLost[M]) -> Effects[M]:
         for message in event.messages:
             deferred = message.deferred_as
             self._forget(message)
@@ -499,8 +466,8 @@ class PumpMachine(Generic[M]):
                 deferred.add(message.number)
         return ()
 
-    def _withdrawn(self, event: MessagesWithdrawn[M]) -> Effects[M]:
-        effects: list[PumpEffect[M]] = []
+    def _withdrawn(self, event: e.MessagesWithdrawn[M]) -> Effects[M]:
+        effects: list[e.PumpEffect[M]] = []
         for message in event.messages:
             effects += self._defer(message) if message.deferred_as else self._release(message)
         return effects
@@ -517,19 +484,19 @@ class PumpMachine(Generic[M]):
         self._forget(message)
         found = self.deferred.of(message.path, message.key)
         found.began(message.number)
-        return (Defer(message),)
+        return (e.Defer(message),)
 
     def _release(self, message: M) -> Effects[M]:
         self._forget(message)
-        return (Release(message),)
+        return (e.Release(message),)
 
     def _dead_letter(self, message: M, reason: str, at: float) -> Effects[M]:
         self._forget(message)
         self.progress.count_dead_letter(reason)
-        receipt = DeadLettered(
+        receipt = pairing_events.DeadLettered(
             at=at, entity=message.path, message_id=message.message_id, queue=self.queue, reason=reason
         )
-        return (Publish((receipt,)), DeadLetter(message, reason))
+        return (e.Publish((receipt,)), e.DeadLetter(message, reason))
 
     def _forget(self, message: M) -> None:
         if self._in_hand.get(message.number) is message:
@@ -546,11 +513,11 @@ class PumpMachine(Generic[M]):
 
     # -- deferred messages --------------------------------------------------------------------------------------------
 
-    def _found(self, event: DeferredFound) -> Effects[M]:
+    def _found(self, event: e.DeferredFound) -> Effects[M]:
         self.deferred.found((path, path.casefold(), number) for path, number in event.messages)
         return ()
 
-    def _recall_due(self, event: RecallDue) -> Effects[M]:
+    def _recall_due(self, event: e.RecallDue) -> Effects[M]:
         key, room, at = event
         found = self.deferred.by_key.get(key)
         if found is None or not found.numbers:
@@ -562,16 +529,16 @@ class PumpMachine(Generic[M]):
             room = PORTION  # they are dead-lettered on arrival
         portion = min(self._sizes.portion(), self.room(at), room)
         if portion <= 0:
-            return (AwaitRoom(key),)
+            return (e.AwaitRoom(key),)
         numbers = found.take(portion, requested=self._asked.keys())
         if not numbers:
-            return (AwaitRoom(key),)
+            return (e.AwaitRoom(key),)
         found.in_hand += len(numbers)
         found.asked += len(numbers)
         self._asked.update(dict.fromkeys(numbers, found))
-        return (Recall(key, found.path, numbers),)
+        return (e.Recall(key, found.path, numbers),)
 
-    def _recall_ended(self, event: RecallEnded) -> Effects[M]:
+    def _recall_ended(self, event: e.RecallEnded) -> Effects[M]:
         key, numbers, missing, failed, at = event
         self._sizes.recall_ended()
         for number in missing:
@@ -592,39 +559,41 @@ class PumpMachine(Generic[M]):
             found.in_vain = 0
         return ()
 
-    def _counted(self, event: QueueCounted) -> Effects[M]:
+    def _counted(self, event: e.QueueCounted) -> Effects[M]:
         if event.messages > event.known:
             self.search.unseen(event.at)
         return ()
 
     # -- the pump itself ----------------------------------------------------------------------------------------------
 
-    def _works(self, event: PumpWorks) -> Effects[M]:
+    def _works(self, event: e.PumpWorks) -> Effects[M]:
         self.progress.failing_since = None
         return ()
 
-    def _pump_failed(self, event: PumpFailed) -> Effects[M]:
+    def _pump_failed(self, event: e.PumpFailed) -> Effects[M]:
         """Report the failure once, and not at every try."""
         reason, retry_in, at, todo = event
         self.progress.text = f"cannot receive: {reason}; {todo}" if todo else f"cannot receive: {reason}"
         if self.progress.failing_since is not None:
             return ()
         self.progress.failing_since = at
-        return (Publish((pairing_events.PumpStopped(at=at, queue=self.queue, reason=reason, retry_at=at + retry_in),)),)
+        return (
+            e.Publish((pairing_events.PumpStopped(at=at, queue=self.queue, reason=reason, retry_at=at + retry_in),)),
+        )
 
 
 _HANDLERS: Final[dict[type, Callable[[Any, Any], Effects[Any]]]] = {
-    MessageArrived: PumpMachine._arrived,
-    MessagesAccepted: PumpMachine._accepted,
-    DeliveryFailed: PumpMachine._failed,
-    DeliveryWithheld: PumpMachine._withheld,
-    MessagesSettled: PumpMachine._settled,
-    LocksLost: PumpMachine._locks_lost,
-    MessagesWithdrawn: PumpMachine._withdrawn,
-    DeferredFound: PumpMachine._found,
-    RecallDue: PumpMachine._recall_due,
-    RecallEnded: PumpMachine._recall_ended,
-    QueueCounted: PumpMachine._counted,
-    PumpWorks: PumpMachine._works,
-    PumpFailed: PumpMachine._pump_failed,
+    e.MessageArrived: PumpMachine._arrived,
+    e.MessagesAccepted: PumpMachine._accepted,
+    e.DeliveryFailed: PumpMachine._failed,
+    e.DeliveryWithheld: PumpMachine._withheld,
+    e.MessagesSettled: PumpMachine._settled,
+    e.LocksLost: PumpMachine._locks_lost,
+    e.MessagesWithdrawn: PumpMachine._withdrawn,
+    e.DeferredFound: PumpMachine._found,
+    e.RecallDue: PumpMachine._recall_due,
+    e.RecallEnded: PumpMachine._recall_ended,
+    e.QueueCounted: PumpMachine._counted,
+    e.PumpWorks: PumpMachine._works,
+    e.PumpFailed: PumpMachine._pump_failed,
 }
