@@ -18,7 +18,7 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import DIVERTING, Entity, State
 from paired_servicebus.core.model.snapshot import SyphonStatus, Trouble, TroubleKind
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
-from paired_servicebus.core.text.number_format import join_names
+from paired_servicebus.core.text.number_format import join_names, plural
 from paired_servicebus.core.text.time_format import clock
 
 
@@ -157,8 +157,7 @@ def _running(it: SyphonEvidence) -> str:
 
 
 def _stuck(it: SyphonEvidence) -> str:
-    number = it.lies_still
-    return f"{number:,} {'message' if number == 1 else 'messages'} in the backlog, none moved, for an unknown reason"
+    return f"{plural(it.lies_still, 'message')} in the backlog, none moved, for an unknown reason"
 
 
 def _for_destinations(it: SyphonEvidence) -> str:
@@ -195,7 +194,7 @@ def _last(it: SyphonEvidence) -> str:
 
 
 def _count(it: SyphonEvidence) -> str:
-    return f"{it.parked} message{'' if it.parked == 1 else 's'}"
+    return plural(it.parked or 0, "message")
 
 
 STALLED_AFTER: Final = 900.0

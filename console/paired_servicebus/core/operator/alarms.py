@@ -388,10 +388,10 @@ def _stranded(it: PairingCondition) -> Iterator[Case]:
     growing = {queue.index for queue in it.unused.queues if queue.grows}
     counts = {index: number for index, number in stranded_messages(it.unused).items() if index not in growing}
     if counts:
-        number, queues = sum(counts.values()), "queue" if len(counts) == 1 else "queues"
-        stands = "message is" if number == 1 else "messages are"
-        where = f"backlog {queues} {format_indices(counts)}, which no engine known here uses"
-        yield Case("", f"{number:,} {stands} stranded in {where}", _move_or_raise(counts))
+        stranded = plural(sum(counts.values()), "message is", "messages are")
+        queues = f"{'queue' if len(counts) == 1 else 'queues'} {format_indices(counts)}"
+        sentence = f"{stranded} stranded in backlog {queues}, which no engine known here uses"
+        yield Case("", sentence, _move_or_raise(counts))
 
 
 def _growing(it: PairingCondition) -> Iterator[Case]:

@@ -16,6 +16,7 @@ from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock, until
 
 # The next possible changes of an entity's state, by the rules of SPEC.md section 6.
@@ -197,7 +198,7 @@ def _forced(entity: Entity) -> str:
 
 def _pinned(entity: Entity) -> str:
     failures = entity.failures_while_pinned
-    count = f"{failures} failure{'' if failures == 1 else 's'} since, none diverted" if failures else "no failure since"
+    count = f"{plural(failures, 'failure')} since, none diverted" if failures else "no failure since"
     return f"pinned by {_operator(entity)}; {count}"
 
 

@@ -36,6 +36,7 @@ from paired_servicebus.core.pump import pump_events as e
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, kind_for, not_allowed, refused
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit
+from paired_servicebus.core.text.number_format import join_names, plural
 
 # The bytes of a pump's messages: how many more messages its queue may send, and how many one request receives.
 
@@ -152,7 +153,6 @@ class SearchSchedule:
 
 NOT_STARTED: Final = "not started"
 """A pump's text until it is attached, or has failed to attach."""
-MAX_NAMES: Final = 3
 MAX_REASONS: Final = 20
 OTHER_REASONS: Final = "other reasons: the journal has each"
 
@@ -185,7 +185,7 @@ class PumpProgress:
         """The pump's text for the view of its queue."""
         parts = [self.text, self.note]
         if self.repeated:
-            parts.insert(1, f"{_counted(self.repeated)} may have arrived twice")
+            parts.insert(1, f"{plural(self.repeated, 'message')} may have arrived twice")
         return "; ".join(part for part in parts if part)
 
     def count_dead_letter(self, reason: str) -> None:
@@ -210,14 +210,7 @@ def most_parked(pumps: Iterable[PumpProgress]) -> tuple[DestinationView, ...]:
 
 def format_deferred(count: int, paths: Collection[str]) -> str:
     """Return a pump's text about its deferred messages."""
-    names = sorted(paths)
-    shown = ", ".join(names[:MAX_NAMES])
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"holds {_counted(count)} for {shown}{more}"
-
-
-def _counted(count: int) -> str:
-    return f"{count} message{'' if count == 1 else 's'}"
+    return f"holds {plural(count, 'message')} for {join_names(sorted(paths))}"
 
 
 WINDOW: Final = 5000
