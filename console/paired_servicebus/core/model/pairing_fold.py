@@ -44,10 +44,14 @@ UNEXPLAINED: Final = "failure"
 # -- the sum over engines --------------------------------------------------------------------------------------------
 
 
-def part_of(engine: str, entity: EntityView, *, has_counts: bool = True) -> FleetEntity:
-    """Return a reporting engine's part of the sum. has_counts: whether its sends are known, not its state alone."""
+def part_of(engine: str, entity: EntityView | FleetEntityState, *, has_counts: bool = True) -> FleetEntity:
+    """Return a reporting engine's part of the sum.
+
+    Args:
+        has_counts: whether the sends of an EntityView are known; else, and without one, its state alone is.
+    """
     began, counts = entity.first_failure_at, dict[str, Any]()
-    if has_counts:
+    if has_counts and isinstance(entity, EntityView):
         fails = entity.refused_per_second > 0 and (entity.state in LOST_IN or entity.sends_per_second == 0)
         counts = {name: getattr(entity, name) for name in SAME} | {
             "failing": (engine,) if fails else (),
@@ -62,7 +66,7 @@ def part_of(engine: str, entity: EntityView, *, has_counts: bool = True) -> Flee
         engines=((engine, entity.state, entity.since),) if entity.state is not State.HEALTHY else (),
         first_failure_at=began,
         causes=((entity.first_failure_kind or UNEXPLAINED, 1),) if began is not None else (),
-        unreported=int(not has_counts),
+        unreported=int(not counts),
         **counts,
     )
 

@@ -76,7 +76,7 @@ def merge_entities(engines: Iterable[EngineReport]) -> tuple[FleetEntity, ...]:
     """
     merged: dict[str, list[FleetEntity]] = {}
     for one in engines:
-        for entity in one.entities or _of_presence(one.engine):
+        for entity in one.entities or one.engine.not_well:
             key = entity.path.casefold()
             if key not in merged and len(merged) >= MAX_MERGED:
                 continue
@@ -98,26 +98,6 @@ def _rank(parts: Sequence[FleetEntity]) -> tuple[int, int, str]:
     counts = dict(sum_states(part.states for part in parts))
     place, worst = next(((at, one) for at, one in enumerate(WORST_FIRST) if one in counts), (len(WORST_FIRST), None))
     return place, -counts[worst] if worst is not None else 0, parts[0].path.casefold()
-
-
-def _of_presence(engine: FleetEngine) -> tuple[EntityView, ...]:
-    """Return what a presence says of its entities: their states alone, no counts."""
-    return tuple(
-        EntityView(
-            path=one.path,
-            state=one.state,
-            since=one.since,
-            why="",
-            route="",
-            first_failure_at=one.first_failure_at,
-            first_failure_kind=one.first_failure_kind,
-            sends_per_second=0.0,
-            accepted=0,
-            diverted=0,
-            failed=0,
-        )
-        for one in engine.not_well
-    )
 
 
 # One boot of one engine, by its latest documents.
