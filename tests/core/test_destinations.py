@@ -180,14 +180,6 @@ def test_a_circuit_says_since_when_why_and_how_often(destinations: DestinationCi
     assert found == ("orders", NOW, "entity full", 2, NOW + 3)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.NOT_FOUND])
-def test_every_other_failure_only_makes_its_messages_wait(destinations: DestinationCircuits, kind: FailureKind) -> None:
-    """Section 8: "Unreachable, disabled, full, throttled, unauthorized: the message stays"."""
-    fail(destinations, NOW, kind)
-    fail(destinations, NOW + 10 * LONG, kind)
-    assert not destinations.undeliverable("orders", NOW + 20 * LONG)
-
-
 def test_every_failure_has_a_fate_and_only_the_messages_own_fault_ends_it_at_once() -> None:
     """Section 8: "The destination says too large or invalid: the same"; what is its own trouble makes messages wait."""
     assert set(FATES) == set(FailureKind)
@@ -375,14 +367,9 @@ def test_a_probe_is_handed_out_once_until_its_outcome_is_known() -> None:
 
 
 def test_probes_of_a_queue_that_keeps_failing_grow_apart_up_to_a_limit() -> None:
-    found = distances(rotation(1, out=(0,)), 6)
-    assert found == [10, 20, 40, 80, 80, 80]
-    assert max(found) == MAX_PROBE_INTERVALS * 10
-
-
-def test_a_queue_that_is_out_for_days_is_still_probed() -> None:
-    """Eight hours at a probe every eight seconds are more than a thousand probes, and there are longer outages."""
-    assert distances(rotation(1, out=(0,)), 3000)[-1] == MAX_PROBE_INTERVALS * 10
+    found = distances(rotation(1, out=(0,)), 3000)  # eight hours at a probe every eight seconds, and longer
+    assert found[:4] == [10, 20, 40, 80]
+    assert set(found[3:]) == {MAX_PROBE_INTERVALS * 10}
 
 
 def test_an_accepted_probe_brings_the_queue_back() -> None:

@@ -295,12 +295,6 @@ def test_a_further_reason_never_has_the_depths_read_less_often() -> None:
                 assert (every(held | {more}) or 1e9) <= (every(held) or 1e9)
 
 
-def test_a_sender_that_nobody_watches_asks_once_a_minute_at_most() -> None:
-    """It was 40 Atom reads a minute while healthy, 120 failed over."""
-    mine = (DIVERTING, PARKED, LYING, UNMOVED)
-    assert min(every(frozenset(held)) or 60 for n in range(5) for held in combinations(mine, n)) == 60
-
-
 # -- Figures over time: what an engine keeps of its snapshots, and what a console makes of the steps.
 
 

@@ -289,11 +289,6 @@ def test_a_failure_inside_of_the_sdk_has_no_condition_and_counts(text: str | Non
     assert (judged.kind, judged.verdict) == (kind, Verdict.COUNTS)
 
 
-def test_the_sdks_own_crash_counts() -> None:
-    error = PyamqpTransport.create_servicebus_exception(logging.getLogger(__name__), IndexError("list index"))
-    assert judge(error).verdict is Verdict.COUNTS
-
-
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_message_refused_on_a_connection_of_our_own_is_judged_as_by_the_sdk(condition: bytes) -> None:
     error = WireOutcomeError("orders rejected the message", condition.decode())
