@@ -50,39 +50,22 @@ _VERDICT = "paired_servicebus.core.model.verdict"
 _PAIRING = "paired_servicebus.pairing"
 _HOMES = {
     "ArmAdmin": _PAIRING,
-    "BacklogMessageSizeError": _ERRORS,
-    "BacklogQueueError": _ERRORS,
-    "BacklogUnavailableError": _ERRORS,
-    "CleanUpError": _ERRORS,
-    "ConfigurationError": _ERRORS,
-    "EngineStartError": _ERRORS,
     "FailureKind": _VERDICT,
     "Fleet": "paired_servicebus.sections.fleet_options",
-    "ForeignLoopError": _ERRORS,
-    "IllegalEventError": _ERRORS,
-    "ImpossibleMessageError": _ERRORS,
     "Judgement": _VERDICT,
     "Namespace": "paired_servicebus.namespaces",
-    "NamespaceUnreachableError": _ERRORS,
-    "PairedClientError": _ERRORS,
-    "PairedError": _ERRORS,
     "PairedNamespaceOptions": _PAIRING,
     "PairedReceiver": _PAIRING,
     "PairedSender": _PAIRING,
     "PairedServiceBusClient": _PAIRING,
-    "PairingClosedError": _ERRORS,
-    "PairingError": _ERRORS,
     "PairingOpener": "paired_servicebus.application",
-    "ReservedPropertyError": _ERRORS,
-    "SameNamespaceError": _ERRORS,
-    "ScheduledInBacklogError": _ERRORS,
     "SendAvailabilityPairedNamespaceOptions": _PAIRING,
-    "SendError": _ERRORS,
     "Verdict": _VERDICT,
     "judge": _VERDICT,
     "pair_namespaces": "paired_servicebus.application",
     "tls_context": _PAIRING,
 }
+"""The module of each public name but the errors, which are all in one."""
 
 __all__ = [
     "ArmAdmin",
@@ -122,9 +105,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name, _ERRORS)
     try:
         return getattr(import_module(home), name)
     except ModuleNotFoundError as error:

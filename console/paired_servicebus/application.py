@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Unpack, overload
@@ -22,14 +22,13 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.errors import ConfigurationError, EngineRunningError
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Event
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.model.verdict import Judge, judge
-from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.lock import StateFolder
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
-from paired_servicebus.engine.readiness.readiness_check import add_drill, local_syphons
+from paired_servicebus.engine.readiness.readiness_check import LocalEvidence
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.metrics import SnapshotCollector
@@ -327,7 +326,6 @@ class _Engine:
         options: SendAvailabilityPairedNamespaceOptions,
         extras: _Extras,
     ) -> None:
-        self._places = places
         self._folder = folder
         self._crew = TaskSupervisor()
         self._ended = False
@@ -337,7 +335,7 @@ class _Engine:
             spool=places.spool,
             socket=places.socket,
             policy=options.policy(),
-            surroundings=self._add_local_evidence,
+            surroundings=LocalEvidence(None, places).add,
             fleet=extras.fleet,
             found=lambda: self._probes.troubles,
             note=self._hook.note if self._hook is not None else nobody,
@@ -388,13 +386,6 @@ class _Engine:
         self._host.stop("the application closed the pairing")
         await self._host.__aexit__(None, None, None)
         self._folder.close()
-
-    async def _add_local_evidence(self, evidence: Evidence) -> Evidence:
-        evidence = add_drill(evidence)
-        if evidence.syphon not in (None, SyphonStatus.OFF):
-            return evidence
-        syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
-        return replace(evidence, syphons_elsewhere=syphons)
 
 
 def _acquire_name(name: str) -> tuple[EnginePaths, StateFolder]:

@@ -22,11 +22,6 @@ def python_command(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
-def python_script(script: Path, *arguments: str) -> tuple[str, ...]:
-    """Give the command that runs a script. Its environment is `python_environment`."""
-    return (sys.executable, "-P", str(script), *arguments)
-
-
 def python_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Give `environ` (by default this process's) to a process of ours: it finds this package, as do its children."""
     given = os.environ if environ is None else environ

@@ -206,8 +206,13 @@ def read_arm_url(place: SettingLocation, value: object) -> str:
     return f"https://{url.netloc}"
 
 
+def read_path(place: SettingLocation, value: object) -> Path:
+    """Read the path of a file that need not be there yet."""
+    return place.path.parent / read_text(place, value)
+
+
 def read_file(place: SettingLocation, value: object) -> Path:
-    file = place.path.parent / read_text(place, value)
+    file = read_path(place, value)
     if not is_file(file):
         raise place.error(f"names {shown(value)}, which is not a file")
     return file
@@ -268,9 +273,15 @@ def is_open_to_all(file: Path) -> bool:
     return bool(file.stat().st_mode & stat.S_IROTH and file.resolve().parent.stat().st_mode & stat.S_IXOTH)
 
 
+def read_key(place: SettingLocation, value: object) -> Secret:
+    """Read a connection string as a secret; that of a sandbox on this machine may be in the file."""
+    if isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value)):
+        return Secret(value)
+    return read_secret(place, value)
+
+
 def read_connection_string(place: SettingLocation, value: object) -> Secret:
-    of_a_sandbox = isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value))
-    found = Secret(str(value)) if of_a_sandbox else read_secret(place, value)
+    found = read_key(place, value)
     parts = parts_of(found.reveal())
     why_not = complaint(parts)
     if why_not:

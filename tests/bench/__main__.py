@@ -38,7 +38,6 @@ from tests.bench.developer_plans import (
     DrainPlan,
     EnginePlan,
     FailoverPlan,
-    FlappingPlan,
     GatewayPlan,
     MemoryPlan,
     PipelinePlan,
@@ -47,7 +46,6 @@ from tests.bench.developer_plans import (
 from tests.bench.engine_bench import measure_engine
 from tests.bench.failover_bench import measure_failover
 from tests.bench.figures import figures_table
-from tests.bench.flapping_memory import measure_flapping
 from tests.bench.gateway.gateway_bench import measure_gateway
 from tests.bench.memory_growth import measure_memory
 from tests.bench.screen.byte_bench import measure_bytes
@@ -161,15 +159,6 @@ def memory(*, plan: MemoryPlan = MemoryPlan(), json: JsonLine = False) -> int:
         raise BenchError(f"--messages is {plan.messages}; it must be {MIN_MEMORY_MESSAGES:,} at least")
     figures = run_measurement(measure_memory(plan.messages, plan.size))
     return write_figures("memory", figures, figures_table, json)
-
-
-@app.command
-def flapping(*, plan: FlappingPlan = FlappingPlan(), json: JsonLine = False) -> int:
-    """Measure what an engine's memory does while it fails over and back all the time, and that of an idle engine."""
-    if plan.minutes <= 0 or plan.every <= 0 or plan.events < 0:
-        raise BenchError("--minutes and --every must be more than 0, and --events not less")
-    figures = run_measurement(measure_flapping(plan.minutes, plan.every, plan.events))
-    return write_figures("flapping", figures, figures_table, json)
 
 
 @app.command

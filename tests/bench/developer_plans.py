@@ -130,18 +130,6 @@ class MemoryPlan:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlappingPlan:
-    """How long engines flap, and how often their memory is read."""
-
-    minutes: float = 40.0
-    every: float = 300.0
-    """Seconds between two readings."""
-    events: int = 1000
-    """Events that are remembered for consoles that come back: full when the engine is warm; 0: as shipped."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddedPlan:
     """Size of the messages that are sent on a stub of the SDK."""
 

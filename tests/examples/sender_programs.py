@@ -10,14 +10,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
-
-from paired_servicebus.interpreter import python_script
 
 SOURCES: Final = Path(__file__).parent
 NODE_PACKAGE: Final = "@azure/service-bus"
@@ -47,7 +46,7 @@ class NotFound(Exception):
 def python_program() -> SenderProgram:
     """Return the sender in Python, which is always there."""
     sdk = f"azure-servicebus {version('azure-servicebus')}"
-    return SenderProgram(language=PYTHON, sdk=sdk, command=python_script(SOURCES / "python_sender.py"))
+    return SenderProgram(language=PYTHON, sdk=sdk, command=(sys.executable, "-P", str(SOURCES / "python_sender.py")))
 
 
 def find_programs(folder: Path, languages: Iterable[str] = ()) -> tuple[list[SenderProgram], dict[str, str]]:

@@ -9,11 +9,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.connection_string import complaint, is_emulated, is_loopback, parts_of
+from paired_servicebus.connection_string import complaint, parts_of
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.masking import shown
 from paired_servicebus.secret import Secret
-from paired_servicebus.settings import Reader, SettingLocation, read_secret, read_text
+from paired_servicebus.settings import Reader, SettingLocation, read_key, read_path
 
 MAX_EXPECTED: Final = 5000
 """Engines of one namespace: its quota of connections."""
@@ -105,11 +105,6 @@ def _read_key(board: str, value: str | Secret | None) -> Secret | None:
 # -- pairing.toml ----------------------------------------------------------------------------------------------------
 
 
-def _of_file(place: SettingLocation, value: object) -> Path:
-    """Read the path of the signers file; a missing file is reported later, and the pairing continues without."""
-    return place.path.parent / read_text(place, value)
-
-
 def _of_name(place: SettingLocation, value: object) -> str:
     match value:
         case {"env": str(variable), **rest} if not rest:
@@ -131,8 +126,7 @@ def _of_expected(place: SettingLocation, value: object) -> int | tuple[str, ...]
 
 
 def _of_key(place: SettingLocation, value: object) -> Secret | None:
-    of_a_sandbox = isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value))
-    given = Secret(str(value)) if of_a_sandbox else read_secret(place, value)
+    given = read_key(place, value)
     try:
         return _read_key(place.key, given)
     except ConfigurationError as error:
@@ -140,7 +134,7 @@ def _of_key(place: SettingLocation, value: object) -> Secret | None:
 
 
 FLEET_KEYS: Final[dict[str, Reader]] = {
-    "operators": _of_file,
+    "operators": read_path,
     "expect": _of_expected,
     "name": _of_name,
     "orders": _of_key,

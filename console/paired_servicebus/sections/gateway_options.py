@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.masking import shown
-from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_name, read_text
+from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_name, read_path, read_text
 
 DEFAULT_PORT: Final = 5672
 """The port of plain AMQP: the only one for a JavaScript client whose core-amqp is older than 4.3.4."""
@@ -96,7 +96,7 @@ _ENTITY: Final = re.compile(r"[A-Za-z0-9._*-]+(/[A-Za-z0-9._*-]+)*")
 def _of_keys(place: SettingLocation, value: object) -> object:
     """Read the path of the keys file, or the table of each key."""
     if not isinstance(value, list):
-        return _of_file(place, value)
+        return read_path(place, value)
     rules = tuple(_rule(place, one) for one in value)
     names = [rule.name.casefold() for rule in rules]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -136,16 +136,11 @@ def _is_limit(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < inf
 
 
-def _of_file(place: SettingLocation, value: object) -> Path:
-    """Read the path of the keys file, which the engine makes if it is missing."""
-    return place.path.parent / read_text(place, value)
-
-
 GATEWAY_KEYS: Final[dict[str, Reader]] = {
     "port": _of_port,
     "address": _of_address,
     "allow_other_hosts": read_flag,
     "keys": _of_keys,
-    "keys_file": _of_file,
+    "keys_file": read_path,
 }
 """The keys of [gateway], with their readers."""

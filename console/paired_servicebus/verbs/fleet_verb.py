@@ -160,9 +160,7 @@ def show(
     except ControlError as error:
         report_error(str(error))
         return UNREACHABLE
-    if json:
-        return print_fleet_object(snapshot, time.time())
-    return print_fleet(snapshot, time.time())
+    return print_fleet(snapshot, time.time(), json=json)
 
 
 def report_notice() -> None:
@@ -170,26 +168,20 @@ def report_notice() -> None:
     sys.stderr.write(f"{WATCH_NOTICE}; Ctrl-C ends it\n")
 
 
-def print_fleet(snapshot: Snapshot, now: float) -> int:
-    """Print the fleet as a table; return the exit status."""
+def print_fleet(snapshot: Snapshot, now: float, *, json: bool = False) -> int:
+    """Print the fleet as a table, or as one object; return the exit status."""
     if snapshot.fleet is None:
         return report_error(off_sentence(snapshot))
     found = _alarms(snapshot, now)
-    print_lines(fleet_lines(pairing_of(snapshot), now, found))
+    if json:
+        print_object(fleet_object(pairing_of(snapshot), now, found))
+    else:
+        print_lines(fleet_lines(pairing_of(snapshot), now, found))
     return int(fleet_health(snapshot.fleet, found))
 
 
 def _alarms(snapshot: Snapshot, now: float) -> tuple[Alarm, ...]:
     return fleet_alarms(alarms(condition_of(snapshot, now)))
-
-
-def print_fleet_object(snapshot: Snapshot, now: float) -> int:
-    """Print the fleet as one object; return the exit status."""
-    if snapshot.fleet is None:
-        return report_error(off_sentence(snapshot))
-    found = _alarms(snapshot, now)
-    print_object(fleet_object(pairing_of(snapshot), now, found))
-    return int(fleet_health(snapshot.fleet, found))
 
 
 def off_sentence(snapshot: Snapshot) -> str:

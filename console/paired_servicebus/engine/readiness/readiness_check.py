@@ -99,9 +99,12 @@ SETTINGS_TIMEOUT: Final = 60.0
 
 
 class LocalEvidence:
-    """Adds to the evidence of one pairing's engine, or of a check that has no engine."""
+    """Adds to the evidence of one pairing's engine, or of a check that has no engine.
 
-    def __init__(self, config: PairingConfig, places: EnginePaths) -> None:
+    config: None: an application's engine, which knows no entities and no management of the primary.
+    """
+
+    def __init__(self, config: PairingConfig | None, places: EnginePaths) -> None:
         self._config = config
         self._places = places
         self._clock = Clock()
@@ -116,27 +119,23 @@ class LocalEvidence:
         if evidence.syphon in (None, SyphonStatus.OFF):
             syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
             evidence = replace(evidence, syphons_elsewhere=syphons)
-        if evidence.ping == "message" and evidence.asked:
-            await self._read_settings()
-        return add_drill(replace(evidence, expiry=self._expiry, expiry_at=self._expiry_at))
+        if evidence.ping == "message" and evidence.asked and self._config is not None:
+            await self._read_settings(self._config)
+        drill = last_drill(primary=evidence.primary, secondary=evidence.secondary)
+        read = replace(evidence, last_drill=drill, drills_read=True)
+        return read if self._config is None else replace(read, expiry=self._expiry, expiry_at=self._expiry_at)
 
-    async def _read_settings(self) -> None:
+    async def _read_settings(self, config: PairingConfig) -> None:
         now = self._clock()
         if self._expiry_at is not None and now - self._expiry_at < SETTINGS_INTERVAL:
             return
         try:
-            async with asyncio.timeout(SETTINGS_TIMEOUT), open_admin(self._config.primary) as admin:
-                found = tuple([await expiry(admin, path) for path in self._config.entities])
+            async with asyncio.timeout(SETTINGS_TIMEOUT), open_admin(config.primary) as admin:
+                found = tuple([await expiry(admin, path) for path in config.entities])
         except (AzureError, ConfigurationError, OSError, TimeoutError, ValueError):
             return  # no management on this side, or not now: the last reading stays, with its time
         if any(one.dead_letters is not None for one in found) or self._expiry is None:
             self._expiry, self._expiry_at = found, now
-
-
-def add_drill(evidence: Evidence) -> Evidence:
-    """Add the last drill that this user's files know."""
-    drill = last_drill(primary=evidence.primary, secondary=evidence.secondary)
-    return replace(evidence, last_drill=drill, drills_read=True)
 
 
 async def local_syphons(places: EnginePaths, *, primary: str, secondary: str) -> tuple[str, ...]:
