@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
 from paired_servicebus.core.accounting.ledger import SendOutcome
@@ -58,40 +58,9 @@ from paired_servicebus.simulation.world import World, WorldParts
 # Quiet times are skipped: a healthy entity without faults or parked messages takes messages as if without pairing
 # (SPEC.md section 6). They are counted, and played again shortly before the next incident.
 
-# The World's parts for a rehearsal: they count a run's requests and skip work that changes no result.
+# The World's parts for a rehearsal: they report to the Replay, and skip work that changes no result.
 #
 # Skipped work draws no random number and has no effect, so the same seed gives the same run.
-
-
-class CountedWorld(World):
-    """A World that its parts report to; `policy_replay.Replay` implements it."""
-
-    history: RecordedHistory
-    lying: Counter[str]
-    """Messages in backlog queues, by entity."""
-    pings: int
-    is_ever_paused: bool
-
-    @property
-    def past_the_end(self) -> bool:
-        """Whether the record has ended and the run only settles."""
-        return self.clock.now >= BEGAN + self.history.seconds
-
-    def refused(self, path: str, began: float) -> None:
-        """Record a failed call that began at `began`."""
-        raise NotImplementedError
-
-    def served(self, path: str) -> None:
-        """Record an accepted call, by either route."""
-        raise NotImplementedError
-
-    def changed(self, change: StateChanged) -> None:
-        """Record a change of an entity's state."""
-        raise NotImplementedError
-
-    def last_skipped(self, key: str) -> float | None:
-        """Return the due time of an entity's latest skipped call that was not counted; None if there is none."""
-        raise NotImplementedError
 
 
 class CountingQueue(SimBacklogQueue):
@@ -128,7 +97,7 @@ class CountingQueue(SimBacklogQueue):
 class CountedEngine(SimEngine):
     """An engine that counts its state changes and pings."""
 
-    world: CountedWorld
+    world: Replay
 
     def start(self) -> None:
         """Start without counted sends."""
@@ -176,7 +145,7 @@ class CountedEngine(SimEngine):
 class CountedSending(SimSender):
     """A call that is counted, and retried by a caller that insists."""
 
-    world: CountedWorld
+    world: Replay
 
     def call(self, order: PlannedCall, letters: Sequence[SimMessage]) -> Steps:
         """Send until the messages are accepted, or until the caller gives up."""
@@ -205,7 +174,7 @@ class FrugalMoving(SimPump):
     Deferring and recalling them would keep their order.
     """
 
-    world: CountedWorld
+    world: Replay
 
     def cycle(self) -> Steps:
         """Run a cycle of the usual pump if there is a message to deliver."""
@@ -263,8 +232,7 @@ CAPACITY: Final = 10_000_000
 """Messages. The record does not hold queue depths; an outage has the kind "full" when a queue was full."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
+class RunOutcome(NamedTuple):
     """The result of one run. Whole numbers, so that sums do not depend on order; times in milliseconds."""
 
     failovers: int
@@ -286,7 +254,7 @@ class RunOutcome:
     """Unexpected messages, messages that never left a backlog queue, and calls without an end: a defect of ours."""
 
 
-COLUMNS: Final = tuple(field.name for field in fields(RunOutcome))
+COLUMNS: Final = RunOutcome._fields
 
 
 def replay(history: RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
@@ -340,7 +308,7 @@ def _between(span: TimeBounds, draw: float) -> float:
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-class Replay(CountedWorld):
+class Replay(World):
     """One run of a RecordedHistory."""
 
     def __init__(self, history: RecordedHistory, policy: Policy, seed: int) -> None:
@@ -391,6 +359,11 @@ class Replay(CountedWorld):
             lost=result.ledger.lost,
             broken=result.ledger.unexpected + result.stuck,
         )
+
+    @property
+    def past_the_end(self) -> bool:
+        """Whether the record has ended and the run only settles."""
+        return self.clock.now >= BEGAN + self.history.seconds
 
     # -- load -------------------------------------------------------------------------------------------------------
 
@@ -579,7 +552,7 @@ def rehearsed(order: Order, rows: Sequence[Row]) -> RehearsalResult:
     """Return the figures of all rows; their order does not matter."""
     runs: list[list[RunOutcome]] = [[] for _ in order.policies]
     for row in sorted(rows):
-        runs[row[0]].append(outcome_of(row))
+        runs[row[0]].append(RunOutcome(*row[2:]))
     lines = tuple(_line(policy, found) for policy, found in zip(order.policies, runs, strict=True))
     best = min(range(len(lines)), key=lambda index: _rank(lines[index], index))
     return RehearsalResult(lines=lines, best=best, reason=_reason(lines, best))
@@ -692,9 +665,4 @@ def run_chunk(order: Order, chunk: int) -> Iterator[Row]:
     for index in range(chunk, order.runs, order.chunks):
         policy, seed = divmod(index, order.seeds)
         outcome = replay(order.history, order.policies[policy], seed + 1)
-        yield (policy, seed + 1, *astuple(outcome))
-
-
-def outcome_of(row: Row) -> RunOutcome:
-    """Return a row's policy, seed and result."""
-    return RunOutcome(**dict(zip(COLUMNS, row[2:], strict=True)))
+        yield (policy, seed + 1, *outcome)
