@@ -9,10 +9,10 @@ from typing import Final
 
 import duckdb
 
-from paired_servicebus.pipeline.table_store.empty_files import write_rows
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import write_rows
 from paired_servicebus.pipeline.table_store.store_path import Place
 
 START: Final = 1_764_028_800

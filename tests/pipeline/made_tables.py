@@ -13,10 +13,10 @@ import duckdb
 
 from paired_servicebus.core.model.pairing_events import Event, Record
 from paired_servicebus.pipeline.table_store import manifest
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE, write_rows
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
-from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, COUNTED_KINDS, DATED, TABLES, TIMELINE
+from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, COUNTED_KINDS, DATED, NO_DATE, TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import write_rows
 
 ENGINE, BOOT = "e1", "b1"
 MICROSECONDS = 1_000_000
@@ -83,7 +83,7 @@ def _is_told(row: Row) -> bool:
 
 
 def _timeline(row: Row) -> Row:
-    return {name: row.get(name) for name in TIMELINE}
+    return {name: row.get(name) for name in TABLES["timeline"]}
 
 
 def _stage(place: Path, table: str, rows: Sequence[Row], batch: int) -> list[Staged]:

@@ -1,4 +1,4 @@
-"""The tables as Delta tables and as plain files elsewhere: what is written, what is refused, what stays as it was."""
+"""The tables as Delta tables elsewhere: what is written, what is refused, what stays as it was."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 import duckdb
 import pytest
 
-from paired_servicebus.cli import main
-from paired_servicebus.core.errors import PairedError, PipelineError
+from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.pipeline.publishing import delta_tables
 from paired_servicebus.pipeline.publishing.delta_tables import (
     PublishedTable,
     PublishTarget,
     changed_dates,
     find_target,
+    held,
     publish_delta,
+    run_publish,
     store_reason,
 )
-from paired_servicebus.pipeline.publishing.publish_command import held, run_publish
 from paired_servicebus.pipeline.table_store import lake
 from paired_servicebus.pipeline.table_store.manifest import HELD
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve
-from tests.pipeline.made_tables import Row, files_of, make_version, utc
+from tests.pipeline.made_tables import Row, make_version, utc
 
 DAY = 86_400.0
 MONDAY = 1_795_478_400.0  # 2026-11-24
@@ -217,66 +217,10 @@ def test_a_version_that_is_replaced_meanwhile_is_kept_until_the_end(
     assert not any(path.exists() for path in kept)
 
 
-# -- plain files -------------------------------------------------------------------------------------------------------
-
-
-def test_plain_files_in_another_folder_are_tables_that_every_reader_has(tables: Path, tmp_path: Path) -> None:
-    to = tmp_path / "copy"
-    assert main(["tables", "publish", "--tables", str(tables), "--to", str(to), "--format", "parquet"]) == 0
-    with duckdb.connect() as connection:
-        paths = [str(path) for path in files_of(to, "minutes")]
-        found = connection.execute(f"select primary_accepted from read_parquet({paths}) order by 1")
-        assert found.fetchall() == [(1,), (2,)]
-    with Tables.open(to) as opened:
-        assert opened.batch == 1
-
-
-def test_a_change_of_plain_files_is_a_commit_with_the_files_before(
-    tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], approve: Approve
-) -> None:
-    to = tmp_path / "copy"
-    run_publish(tables, to=str(to), format_="parquet", json_line=False)
-    make_version(tables, minutes=[minute(0, 10)])
-    run_publish(tables, to=str(to), format_="parquet", json_line=False)
-    assert files_of(to, "engines", batch=1) == files_of(to, "engines")
-    assert files_of(to, "minutes", batch=1) != files_of(to, "minutes")
-    run_publish(tables, to=str(to), format_="parquet", json_line=False)
-    approve.part(capsys.readouterr().out.splitlines()[-1], "errors of the pipeline")
-
-
-@pytest.mark.parametrize("content", ["notes.txt", "commits/c0000000001.json"])
-def test_another_folder_of_somebody_else_is_refused_and_untouched(tables: Path, tmp_path: Path, content: str) -> None:
-    path = tmp_path / "copy" / content
-    path.parent.mkdir(parents=True)
-    path.write_text('{"version": 99}')
-    with pytest.raises(PairedError, match="nothing was written"):
-        run_publish(tables, to=str(tmp_path / "copy"), format_="parquet", json_line=False)
-    assert [found for found in (tmp_path / "copy").rglob("*") if found.is_file()] == [path]
-
-
-def test_a_full_disk_leaves_the_version_before(
-    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve
-) -> None:
-    to = tmp_path / "copy"
-    run_publish(tables, to=str(to), format_="parquet", json_line=False)
-    make_version(tables, minutes=[minute(0, 10)])
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("shutil.copy2", full)
-    with pytest.raises(PipelineError) as refused:
-        run_publish(tables, to=str(to), format_="parquet", json_line=False)
-    approve.part(refused.value, "errors of the pipeline")
-    with Tables.open(to) as opened:
-        assert opened.batch == 1
-    assert [path.name for path in (to / "commits").iterdir()] == ["c0000000001.json"]
-
-
 @pytest.mark.parametrize("inside", ["", "copy", ".."])
 def test_the_tables_own_folder_is_no_target(tables: Path, inside: str) -> None:
     with pytest.raises(PipelineError, match="in the tables' own folder or around it"):
-        run_publish(tables, to=str(tables / inside), format_="delta", json_line=False)
+        run_publish(tables, to=str(tables / inside), json_line=False)
 
 
 # -- targets -----------------------------------------------------------------------------------------------------------
@@ -293,13 +237,6 @@ def test_a_key_in_a_url_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(PipelineError, match="belongs into the environment") as caught:
         find_target(url, KEYS)
     assert "c4n4ry" not in str(caught.value)
-
-
-def test_a_store_takes_delta_alone(tables: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve) -> None:
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c4n4ry")
-    with pytest.raises(PipelineError) as refused:
-        run_publish(tables, to="az://c/x", format_="parquet", json_line=False)
-    approve.part(refused.value, "errors of the pipeline", has=("--format",))
 
 
 @pytest.mark.parametrize(("environ", "asked"), [({}, True), (KEYS, False), ({"AZURE_STORAGE_ACCOUNT_KEY": ""}, True)])

@@ -16,8 +16,6 @@ from paired_servicebus.pipeline.table_store import lake as lakes
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import (
     File,
-    Gap,
-    Manifest,
     RecordSpan,
     commit_path,
     commit_paths,
@@ -198,9 +196,6 @@ def test_what_was_never_committed_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
-    from paired_servicebus.pipeline.table_store.lake import Staged
-    from paired_servicebus.pipeline.table_store.manifest import File
-
     make_version(tmp_path, minutes=[minute(T0, 1)])
     with Lake(tmp_path) as lake:
         never = Staged(tmp_path / "never-written", File(name="x.parquet", rows=1))
@@ -309,19 +304,6 @@ def test_merged_spans_hold_the_same_numbers_and_do_not_touch(spans: list[RecordS
     found = merged(tuple(spans))
     assert numbers(found) == numbers(tuple(spans))
     assert all(later.first > earlier.last + 1 for earlier, later in pairwise(found))
-
-
-@given(SPANS)
-def test_gaps_are_what_is_missing_up_to_the_last(spans: list[RecordSpan]) -> None:
-    found = Manifest(seen=merged(tuple(spans)))
-    missing = {number for gap in found.gaps() for number in range(gap.first, gap.last + 1)}
-    there = numbers(tuple(spans))
-    assert missing == set(range(1, max(there, default=0) + 1)) - there
-
-
-def test_boots_have_gaps_of_their_own() -> None:
-    found = Manifest(seen=(span(1, 5), span(8, 9), span(3, 4, "c")))
-    assert found.gaps() == (Gap("e", "b", 6, 7), Gap("e", "c", 1, 2))
 
 
 def test_merged_spans_keep_the_times_of_their_ends() -> None:

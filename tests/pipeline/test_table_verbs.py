@@ -12,7 +12,7 @@ import pytest
 
 from paired_servicebus.cli import main
 from paired_servicebus.pipeline.table_commands import check_tables, closed_connection
-from paired_servicebus.pipeline.table_store.manifest import RecordSpan, newest
+from paired_servicebus.pipeline.table_store.manifest import newest
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.made_tables import Row, make_version, utc
 
@@ -271,8 +271,8 @@ def test_events_without_a_judgement_for_long_are_told(tmp_path: Path) -> None:
 def test_a_check_says_what_it_rests_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
-    span = RecordSpan("e2", "b", 5, 9)
-    make_version(tmp_path / "t", engines=[engine("e1"), engine("e2", missing=4)], seen=[span])
+    gap = {"engine": "e2", "boot": "b", "first_seq": 1, "last_seq": 4, "missing": 4}
+    make_version(tmp_path / "t", engines=[engine("e1"), engine("e2", missing=4)], gaps=[gap])
     assert main(["tables", "check", "--tables", str(tmp_path / "t"), *options]) == 1
     out = capsys.readouterr().out
     if options:

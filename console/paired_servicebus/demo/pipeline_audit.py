@@ -19,11 +19,10 @@ from paired_servicebus.demo.result import DemoResult, JournalAudit, differs
 from paired_servicebus.demo.scenarios import UNNUMBERED
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.pipeline.journal_tables import JournalTables
+from paired_servicebus.pipeline.journal_tables import JournalTables, store_tables
 from paired_servicebus.pipeline.report.report_command import Wording, write_report
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
-from paired_servicebus.pipeline.table_store.stored_tables import store_tables
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 TABLES_TIMEOUT: Final = 300.0

@@ -2,6 +2,7 @@
 
     with JournalTables.open([places.spool]) as tables:
         tables.verdict()
+        store_tables(tables, folder)  # in the pipeline's layout
 
 The tables and columns are those of the pipeline, so a report reads both alike. A journal of more than MAX_EVENTS needs
 the pipeline: this makes everything again for each start. `recent` makes the episodes of the newest part alone.
@@ -9,6 +10,7 @@ the pipeline: this makes everything again for each start. `recent` makes the epi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,9 +25,10 @@ from paired_servicebus.pipeline.ingest.journal_lines import load_events
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.episode_sql import STORY_KINDS
 from paired_servicebus.pipeline.judging.judge import derive, empty_of, judge
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
-from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
+from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
+from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, time_column
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine, quoted
 from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, TableQueries
 
@@ -143,8 +146,7 @@ def _shaped(table: str, columns: dict[str, str]) -> str:
     """Return the query of a made table in exactly its columns, with its date."""
     listed = [f'cast("{name}" as {kind}) as "{name}"' for name, kind in columns.items()]
     if table in DATED:
-        day = next(name for name in ("minute", "first_at", "event_time") if name in columns)
-        listed.append(f"coalesce(cast({day} as date), date '{NO_DATE}') as date")
+        listed.append(f"coalesce(cast({time_column(table)} as date), date '{NO_DATE}') as date")
     return f"select {', '.join(listed)} from made_{table}"
 
 
@@ -167,6 +169,46 @@ def _newest_files(journal: Path, most_bytes: int) -> list[Path]:
     return found
 
 
+def store_tables(tables: JournalTables, folder: Path) -> Path:
+    """Write every table to `folder`, which has none, in the pipeline's layout as its first version; return it.
+
+    Raises PipelineError: the folder cannot be used; OSError: the disk refuses.
+    """
+    with Lake(folder) as lake, lake.staged("stored") as place:
+        files = {table: _staged(tables, table, place) for table in TABLES}
+        seen = tuple(RecordSpan(*row.values()) for row in tables.rows(_SPANS))
+        lake.commit(lambda _: Change(files=files, fields={"seen": seen, "judged": 1, "judged_at": time.time()}))
+    return folder
+
+
+def _staged(tables: JournalTables, table: str, place: Place) -> list[Staged]:
+    """Write a table's rows, a file for each date."""
+    when, dated = time_column(table), table in DATED
+    dates = tables.rows(f"select distinct date from {table} order by date") if dated else [{"date": ""}]
+    columns = ", ".join(_instant(name, kind) for name, kind in TABLES[table].items())
+    span = f"min(epoch_us({when})) as first, max(epoch_us({when})) as last" if dated else "0 as first, 0 as last"
+    found = []
+    for number, day in enumerate(row["date"] for row in dates):
+        path = place / f"{table}-{number}.parquet"
+        rows = f"{table} where date = date '{day}'" if dated else table
+        tables.rows(f"copy (select {columns} from {rows}) to {quoted(path)} (format parquet, compression zstd)")
+        (row,) = tables.rows(f"select count(*) as rows, {span} from {rows}")
+        name = f"date={day}/stored.parquet" if dated else "stored.parquet"
+        times = {"first_at": row["first"] or 0, "last_at": row["last"] or 0}
+        found.append(Staged(path, File(name=name, rows=row["rows"], batch=1, **times)))
+    return found
+
+
+def _instant(name: str, kind: str) -> str:
+    """Return a column as files hold it: times are instants."""
+    return f'make_timestamptz(epoch_us("{name}")) as "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
+
+
+_SPANS: Final = """
+select engine, boot, first, last, coalesce(epoch_us(first_at), 0), coalesce(epoch_us(last_at), 0) from spans
+order by engine, boot, first
+"""
+"""The records that are in the tables, so that a pipeline that goes on with them reads none of them again."""
 _COUNTED: Final = """
 select * replace (coalesce(parked, (
     select sum(accepted)::bigint from events

@@ -29,8 +29,8 @@ from paired_servicebus.pipeline.spark.spark_session import (
     is_connect,
     is_local,
     open_session,
+    require_sight,
 )
-from paired_servicebus.pipeline.spark.worker_sight import require_sight
 from paired_servicebus.pipeline.spark_processes import (
     NOTE,
     STOP,

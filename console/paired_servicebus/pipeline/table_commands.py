@@ -126,7 +126,7 @@ def check_tables(tables: Tables, *, max_age: float, now: float) -> TablesCheck:
         engines=len(engines),
         complete=len(engines) - len(incomplete),
         incomplete=incomplete,
-        missing=sum(gap.missing for gap in manifest.gaps()),
+        missing=tables.rows(_MISSING)[0]["missing"],
         unreadable=tables.unreadable()[0],
         unjudged=unjudged,
         judged_at=manifest.judged_at,
@@ -187,6 +187,9 @@ select engine, sum(missing)::bigint as missing, max(last_at) as last_at,
        arg_max(ended in ('running', 'silent'), last_at) as is_running
 from engines group by engine order by missing desc, last_at, engine
 """
+
+
+_MISSING: Final = "select coalesce(sum(missing), 0)::bigint as missing from gaps"
 
 
 QueryFormat = Literal["table", "json", "csv"]

@@ -59,20 +59,17 @@ def check(
 def publish(
     *,
     to: Annotated[str, Parameter(help="A folder, or abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.")],
-    format: Annotated[
-        Literal["parquet", "delta"], Parameter(help="Plain Parquet files, for folders; or Delta tables.")
-    ] = "delta",
     folder: Folder = None,
     json: JsonLine = False,
     config: Config = None,
 ) -> int:
-    """Write the tables' changes to a store or another folder; a second publish of the same changes nothing.
+    """Write the tables' changes to Delta tables in a store or a folder; a second publish of the same changes nothing.
 
     Access to a store comes from AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or by azure-identity.
     """
-    from paired_servicebus.pipeline.publishing.publish_command import run_publish
+    from paired_servicebus.pipeline.publishing.delta_tables import run_publish
 
-    return run_publish(_folder(folder, config), to=to, format_=format, json_line=json)
+    return run_publish(_folder(folder, config), to=to, json_line=json)
 
 
 @tables.command

@@ -48,22 +48,21 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_rows,
 )
 from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
-from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, FIGURES
+from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, EPISODES_JUDGED
 from paired_servicebus.pipeline.spark.spark_session import (
     first_line,
     for_small_work,
     is_local,
     is_remote,
+    require_sight,
     session_beside,
     side_by_side,
     spark_path,
 )
-from paired_servicebus.pipeline.spark.worker_sight import require_sight
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
-from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged
+from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged, file_of
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, arrow_schema
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 
 # What is due beside the batches: judgements, and compaction.
@@ -186,7 +185,7 @@ def judge(spark: Any, lake: Lake) -> None:
 
         def change(now: Manifest) -> Change:
             events = tuple(file for file in now.of("events") if file.last_at >= end - KEPT or not file.last_at)
-            episodes = _with_figures(place, lake.version, figures, shared_names)
+            episodes = _with_figures(small, place, lake.version, figures, shared_names)
             fields = {
                 "judged": began.batch,
                 "judged_at": time.time(),
@@ -327,13 +326,13 @@ class _Judgement:
     def dropped(self, new: dict[str, Files]) -> dict[str, Files]:
         """Return the files without the settled messages of long ago: those that have any are written again."""
         horizon = self._end - KEPT
-        if not any(0 < _first(one) < horizon for one in new["audit"]):
+        if not any(0 < file_of(one).first_at < horizon for one in new["audit"]):
             return new
         spark = self._spark
         spark.sql(_KEPT.format(horizon=horizon)).createOrReplaceTempView("kept")
         found = dict(new)
         for table in ("receipts", "audit"):
-            old = [one for one in new[table] if 0 < _first(one) < horizon]
+            old = [one for one in new[table] if 0 < file_of(one).first_at < horizon]
             self._view(table, old)
             kept = (
                 f"select {table}.* from {table} left semi join kept on pairing = kept_pairing and "
@@ -353,36 +352,19 @@ class _Judgement:
         return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}{{}}")
 
 
-def _first(one: Any) -> int:
-    file = getattr(one, "file", one)
-    return int(file.first_at)
-
-
-def _with_figures(place: Place, version: Version, figures: Any, shared_names: Mapping[str, str]) -> dict[str, Files]:
+def _with_figures(
+    spark: Any, place: Place, version: Version, figures: Any, shared_names: Mapping[str, str]
+) -> dict[str, Files]:
     """Return the file of `episodes` with new figures; figures of messages that were dropped stay."""
-    files = [version.path / "episodes" / file.name for file in version.manifest.of("episodes") if file.rows]
-    if not files:
+    existing = Existing(spark, version)
+    if not existing.of("episodes"):
         return {}
-    by_id = {row["id"]: row for row in figures.to_pylist()}
-    rows = pa.concat_tables([read_rows(path) for path in files]).to_pylist()
-    for row in rows:
-        row.update(_updated(row, by_id.get(row["id"])), pairing=shared_names.get(row["pairing"], row["pairing"]))
-    table = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["episodes"]))
-    return {"episodes": write_rows(place, "episodes", table, version.manifest.batch + 1)}
-
-
-def _updated(row: dict[str, Any], new: dict[str, Any] | None) -> dict[str, Any]:
-    """Return an episode's figures: those of its messages, and at least the ones that it had."""
-    new = new or dict.fromkeys(FIGURES)
-    counts = {name: max(new[name] or 0, row[name] or 0) for name in ("parked", "moved", "dead_lettered")}
-    empty = new["backlog_empty_at"] if new["parked"] else row["backlog_empty_at"]
-    if not counts["parked"]:
-        empty = row["failed_back_at"]
-    return {
-        **counts,
-        "first_diverted_at": row["first_diverted_at"] or new["first_diverted_at"],
-        "backlog_empty_at": empty,
-    }
+    existing.rows("episodes").createOrReplaceTempView("episodes")
+    as_frame(spark, figures).createOrReplaceTempView("figures")
+    rows = spark.sql(EPISODES_JUDGED).toArrow()
+    names = pa.array([shared_names.get(name, name) for name in rows["pairing"].to_pylist()], pa.string())
+    rows = rows.set_column(rows.column_names.index("pairing"), "pairing", names)
+    return {"episodes": write_rows(place, "episodes", rows, version.manifest.batch + 1)}
 
 
 NEW_SHARE: Final = 4

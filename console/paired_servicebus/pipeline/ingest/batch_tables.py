@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import asdict, replace
 
-from paired_servicebus.pipeline.ingest.episode_tables import episode_rows, find_stories
 from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
@@ -32,12 +32,22 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_days,
     write_rows,
 )
-from paired_servicebus.pipeline.judging.derived_sql import ENGINES, PINGS, READINGS, SUMMED, SUMS, TIMELINE_OF_EVENTS
+from paired_servicebus.pipeline.judging.derived_sql import (
+    ENGINES,
+    GAPS,
+    PINGS,
+    READINGS,
+    SUMMED,
+    SUMS,
+    TIMELINE_OF_EVENTS,
+    words,
+)
+from paired_servicebus.pipeline.judging.episode_sql import BEFORE, EPISODES, SENDS, STORIES, STORY, STORY_KINDS
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
-from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
+from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
-from paired_servicebus.pipeline.table_store.schema import GAPS, RECEIPT_KINDS, arrow_schema
+from paired_servicebus.pipeline.table_store.schema import RECEIPT_KINDS, arrow_schema
 from paired_servicebus.pipeline.table_store.store_path import Place
 
 # Events: those of journal files, written by Spark's tasks, and what they hold.
@@ -153,41 +163,14 @@ def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
     return numbered.unionByName(others)
 
 
-def spans_of(manifest: Manifest) -> Any:
-    """Return the spans of all records as an Arrow table."""
-    spans = manifest.seen
-    at = pa.timestamp("us", tz="UTC")
-    columns = {
-        "engine": pa.array([one.engine for one in spans], pa.string()),
-        "boot": pa.array([one.boot for one in spans], pa.string()),
-        "first": pa.array([one.first for one in spans], pa.int64()),
-        "last": pa.array([one.last for one in spans], pa.int64()),
-        "first_at": pa.array([one.first_at or None for one in spans], pa.int64()).cast(at),
-        "last_at": pa.array([one.last_at or None for one in spans], pa.int64()).cast(at),
-    }
-    return pa.table(columns)
+def spans_of(spans: Iterable[RecordSpan]) -> Any:
+    """Return spans of records as an Arrow table."""
+    rows = [{**asdict(one), "first_at": one.first_at or None, "last_at": one.last_at or None} for one in spans]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(_SPAN))
 
 
-def receiving_of(boots: Iterable[tuple[str, str]]) -> Any:
-    """Return boots as an Arrow table."""
-    found = list(boots)
-    return pa.table(
-        {
-            "engine": pa.array([one for one, _ in found], pa.string()),
-            "boot": pa.array([one for _, one in found], pa.string()),
-        }
-    )
-
-
-def gaps_of(manifest: Manifest) -> Any:
-    """Return the rows of `gaps` as an Arrow table."""
-    rows = [
-        {"engine": gap.engine, "boot": gap.boot, "first_seq": gap.first, "last_seq": gap.last, "missing": gap.missing}
-        for gap in manifest.gaps()
-    ]
-    return pa.Table.from_pylist(rows, schema=arrow_schema(GAPS))
-
-
+_BOOT: Final = {"engine": "VARCHAR", "boot": "VARCHAR"}
+_SPAN: Final = {**_BOOT, "first": "BIGINT", "last": "BIGINT", "first_at": "TIMESTAMP", "last_at": "TIMESTAMP"}
 _RARE: Final = (
     ("pings", PINGS, "ping-accepted"), ("readings", READINGS, "queue-read"),
 )  # fmt: skip
@@ -230,7 +213,7 @@ class BatchTables:
         if not files:
             return self._lake.commit(lambda _: Change(fields=fields))
         seen = merged(before.seen + found.spans)
-        after = msgspec.structs.replace(before, seen=seen)
+        after = replace(before, seen=seen)
         frame(self._spark, "events", found.paths).createOrReplaceTempView("events")
         changed = self._tables(found.paths, place, after, found, Existing(self._small, version))
         if found.receipts:
@@ -264,7 +247,7 @@ class BatchTables:
         (told, changed, has_stories), summed = side_by_side(self._small, work)
         changed |= summed
         if has_stories:
-            episodes = episode_rows(self._small, events, told, existing, changed)
+            episodes = self._episodes(events, told, existing, changed)
             changed["episodes"] = write_rows(place, "episodes", episodes, batch)
         return changed
 
@@ -278,11 +261,11 @@ class BatchTables:
         engines = self._engines(after, found, existing)
         changed: dict[str, Files] = {
             "engines": write_rows(place, "engines", engines, batch),
-            "gaps": write_rows(place, "gaps", gaps_of(after), batch),
+            "gaps": write_rows(place, "gaps", spark.sql(GAPS).toArrow(), batch),
         }
         if told.num_rows:
             changed["timeline"] = (*existing.of("timeline"), *write_days(place, "timeline", told, batch))
-        return told, changed, find_stories(spark, told, engines, existing, changed)
+        return told, changed, self._find_stories(engines, existing, changed)
 
     def _sums(self, place: Place, existing: Existing, batch: int) -> dict[str, Files]:
         """Add the batch's sums to the rows of the days that it has records of."""
@@ -320,7 +303,63 @@ class BatchTables:
 
     def _engines(self, after: Manifest, found: Contents, existing: Existing) -> Any:
         spark = self._small
-        spark.createDataFrame(spans_of(after)).createOrReplaceTempView("spans")
-        as_frame(spark, receiving_of(found.receiving)).createOrReplaceTempView("receiving")
+        as_frame(spark, spans_of(after.seen)).createOrReplaceTempView("spans")
+        boots = [{"engine": engine, "boot": boot} for engine, boot in found.receiving]
+        receiving = pa.Table.from_pylist(boots, schema=arrow_schema(_BOOT))
+        as_frame(spark, receiving).createOrReplaceTempView("receiving")
         existing.rows("engines").createOrReplaceTempView("known_engines")
         return spark.sql(ENGINES).toArrow()
+
+    # -- episodes: the boots whose stories a batch goes on with are told again ---------------------------------------
+
+    def _find_stories(self, engines: Any, existing: Existing, changed: Mapping[str, Files]) -> bool:
+        """Make the views of the stories that a batch goes on with, and return whether there are any."""
+        spark = self._small
+        as_frame(spark, engines).createOrReplaceTempView("engines")
+        touched = spark.sql(_TOUCHED).toArrow()
+        if not touched.num_rows:
+            return False
+        as_frame(spark, touched).createOrReplaceTempView("touched")
+        self._whole("timeline", existing, changed).createOrReplaceTempView("timeline")
+        story = f"select * from ({STORY}) left semi join touched using (engine, boot)"
+        spark.sql(story).createOrReplaceTempView("story")
+        as_frame(spark, spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
+        return True
+
+    def _episodes(self, events: Sequence[Place], told: Any, existing: Existing, changed: Mapping[str, Files]) -> Any:
+        """Return all rows of `episodes` as an Arrow table; `told` are the batch's rows of `timeline`."""
+        spark = self._small
+        self._whole("minutes", existing, changed).createOrReplaceTempView("minutes")
+        existing.rows("episodes").createOrReplaceTempView("episodes")
+        for name, how in (("known", "semi"), ("others", "anti")):
+            query = f"select * from episodes left {how} join touched using (engine, boot)"
+            spark.sql(query).createOrReplaceTempView(name)
+        begins = told.filter(pc.equal(told["kind"], "state-changed"))
+        frame(spark, "events", _around(events, begins, existing)).createOrReplaceTempView("events")
+        spark.sql(SENDS).createOrReplaceTempView("sends")
+        return spark.sql(EPISODES).toArrow()
+
+    def _whole(self, table: str, existing: Existing, changed: Mapping[str, Files]) -> Any:
+        """Return a table as the batch leaves it."""
+        files = changed.get(table, existing.of(table))
+        old = existing.paths(table, [one for one in files if not isinstance(one, Staged)])
+        return frame(self._small, table, [*old, *(one.path for one in files if isinstance(one, Staged))])
+
+
+def _around(events: Sequence[Place], begins: Any, existing: Existing) -> list[Place]:
+    """Return the files with sends around some changes of state: the batch's, and older ones."""
+    if not begins.num_rows:
+        return []
+    times = pc.min_max(begins["event_time"].cast(pa.int64())).as_py()
+    first, last = times["min"] - BEFORE * 1_000_000, times["max"]
+    older = [file for file in existing.of("events") if file.last_at >= first and file.first_at <= last]
+    return [*events, *existing.paths("events", older)]
+
+
+_ENDS: Final = "select engine, boot, ended from"
+_TOUCHED: Final = f"""
+select engine, boot from timeline where kind in ({words(STORY_KINDS)})
+union select engine, boot from ({_ENDS} engines except {_ENDS} known_engines) where ended <> 'running'
+union select engine, boot from ({_ENDS} known_engines except {_ENDS} engines) where ended <> 'running'
+"""
+"""The boots with new events of a story, and those that ended since or turned out to go on."""

@@ -16,14 +16,14 @@ An unreadable line becomes a row with its text and the reason in `trouble`:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Final
 
 import duckdb
 
 from paired_servicebus.core.model.pairing_events import KINDS
 from paired_servicebus.engine.journal.records import LATEST, VERSION
-from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, EVENT_FIELDS, EVENTS, HEADER, required_fields
+from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, EVENT_FIELDS, HEADER, TABLES
 from paired_servicebus.pipeline.table_store.store_path import Place
 
 LONGEST_LINE: Final = 1024 * 1024
@@ -139,7 +139,7 @@ DUCKDB: Final = Dialect(
 
 
 def events_sql(dialect: Dialect, lines: str = "lines") -> str:
-    """Return the statement of the rows of schema.EVENTS, one for each line that is not blank.
+    """Return the statement of the rows of the table `events`, one for each line that is not blank.
 
     Args:
         dialect: of the engine that runs it.
@@ -148,7 +148,7 @@ def events_sql(dialect: Dialect, lines: str = "lines") -> str:
     d = dialect
     sound = f"{d.matches.format('line', d.regex(_OBJECT))} and not {d.matches.format('line', d.regex(_MISTYPED))}"
     fields = ", ".join(f"{_typed(name, kind)} as `{name}`" for name, kind in _FIELDS.items())
-    columns = ", ".join(f"{_final(d, name, kind)} as `{name}`" for name, kind in EVENTS.items())
+    columns = ", ".join(f"{_final(d, name, kind)} as `{name}`" for name, kind in TABLES["events"].items())
     statement = f"""
 with written as (
     select case when substr(line, 1, 1) = '\ufeff' then substr(line, 2) else line end as line, is_text, file
@@ -210,10 +210,10 @@ def _out_of(names: Sequence[str], least: str, most: str) -> str:
 
 def _lacking() -> Iterator[str]:
     """Yield the conditions for a record that lacks what its kind cannot do without."""
-    for kind in KINDS:
-        required = [_FIELD_OF.get(name, name) for name, kinds in required_fields().items() if kind in kinds]
+    for name, kind in KINDS.items():
+        required = [one.name for one in fields(kind) if one.name != "at" and one.default is MISSING]
         if required:
-            yield f"when '{kind}' then {_any(f'`{name}` is null' for name in required)}"
+            yield f"when '{name}' then {_any(f'`{field}` is null' for field in required)}"
 
 
 _NUMBERED: Final = "'other format', 'unknown kind'"

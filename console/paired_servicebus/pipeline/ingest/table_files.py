@@ -12,14 +12,10 @@ import pyarrow.parquet as pq
 
 from paired_servicebus.core.errors import SparkFailedError
 from paired_servicebus.pipeline.spark.spark_session import is_remote, spark_path
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Version
-from paired_servicebus.pipeline.table_store.schema import TABLES, arrow_schema, spark_ddl
+from paired_servicebus.pipeline.table_store.schema import NO_DATE, TABLES, arrow_schema, spark_ddl, time_column
 from paired_servicebus.pipeline.table_store.store_path import Place
-
-TIMES: Final = {"events": "event_time", "timeline": "event_time", "receipts": "first_at", "audit": "first_at"}
-"""The column of a table's date; of the others it is `minute`."""
 
 
 class Existing:
@@ -117,7 +113,7 @@ def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "")
         if not about.num_rows:
             continue
         day = f"{path.parent.name}/"
-        first, last = _range(about, column_name(table))
+        first, last = _range(about, time_column(table))
         part = path.parent.parent.name.rpartition("=")[2]
         name_ = f"{day}{(name or f'b{batch:010d}').format(part)}-{number}.parquet"
         found.append(Staged(path, File(name=name_, rows=about.num_rows, first_at=first, last_at=last, batch=batch)))
@@ -126,13 +122,13 @@ def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "")
 
 def write_days(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
     """Write an Arrow table as one file for each day. Raises OSError."""
-    days = days_of(rows[column_name(table)])
+    days = days_of(rows[time_column(table)])
     found = []
     for day in sorted(set(days)):
         some = rows.filter(pc.equal(pa.array(days), day))
         path = place / f"{table}-{day}.parquet"
         _write(path, table, some)
-        times = pc.min_max(some[column_name(table)].cast(pa.int64())).as_py()
+        times = pc.min_max(some[time_column(table)].cast(pa.int64())).as_py()
         file = File(
             name=f"date={day}/b{batch:010d}.parquet",
             rows=some.num_rows,
@@ -155,11 +151,6 @@ def write_rows(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
     path = place / f"{table}.parquet"
     _write(path, table, rows)
     return [Staged(path, File(name=f"b{batch:010d}.parquet", rows=rows.num_rows, batch=batch))]
-
-
-def column_name(table: str) -> str:
-    """Return the column of a table's date."""
-    return TIMES.get(table, "minute")
 
 
 def merge_parts(sources: Sequence[Place], target: Place, table: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, TABLES, TIMELINE
+from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, TABLES
 
 PAIRING_BY_NAME: Final = "regexp_replace({engine}, '(-drain)?@[^@]*$', '')"
 """An engine's pairing where no engine-started record gives it: its name up to the last "@". A drain's tasks add
@@ -38,7 +38,7 @@ def words(names: tuple[str, ...]) -> str:
 
 
 TIMELINE_OF_EVENTS: Final = f"""
-select {listed(tuple(TIMELINE), "events")} from events
+select {listed(tuple(TABLES["timeline"]), "events")} from events
 where trouble is null and kind not in ({words(COUNTED_KINDS)})
 """
 RECEIVING: Final = "select distinct engine, boot from events where trouble is null and kind = 'received'"

@@ -18,7 +18,7 @@ from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.pipeline.judging.derived_sql import listed, words
-from paired_servicebus.pipeline.table_store.schema import EPISODES as COLUMNS
+from paired_servicebus.pipeline.table_store.schema import TABLES
 
 NEAR: Final = 2
 """Seconds that an operator's order may be before the change of state that it makes, or after it."""
@@ -26,6 +26,7 @@ BEFORE: Final = 120
 """Seconds before an episode in which the last accepted send is searched second by second."""
 ORDERS: Final = ("forced", "pinned", "released")
 STORY_KINDS: Final = ("state-changed", "ping-sent", "ping-accepted", "ping-failed", *ORDERS)
+COLUMNS: Final = tuple(TABLES["episodes"])
 FIGURES: Final = ("first_diverted_at", "backlog_empty_at", "parked", "moved", "dead_lettered")
 """Columns of a judgement."""
 
@@ -125,7 +126,7 @@ EPISODES: Final = f"""
 with good as ({_GOOD}), carried as (select id, {_CARRIED} from known)
 select {", ".join(f"{how} as {name}" for name, how in _MADE.items())}
 from ended left join good on ended.id = good.id left join carried on ended.id = carried.id
-union all select {listed(tuple(COLUMNS))} from others
+union all select {listed(COLUMNS)} from others
 """
 SENDS: Final = """
 select engine, entity, timestamp_micros(unix_micros(event_time) - cast(floor(seconds * 1e6) as bigint)) as good_at

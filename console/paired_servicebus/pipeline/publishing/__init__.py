@@ -1,1 +1,1 @@
-"""The tables in other places: Delta tables in a store or a folder, or plain Parquet in another folder."""
+"""The tables as Delta tables in other places."""

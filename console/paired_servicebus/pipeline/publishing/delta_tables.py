@@ -1,4 +1,6 @@
-"""The tables as Delta tables, one commit a table, each commit with the batch that it holds.
+"""`paired tables publish`: the tables as Delta tables in a folder or a store.
+
+There is one commit a table, and each commit has the batch that it holds.
 
 A commit replaces the dates whose files changed since the last one. It carries a transaction id (the tables' life, and
 the batch) and the state of the files of each date: so a repeated publish changes nothing, and a lost local state costs
@@ -9,23 +11,29 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import msgspec
 
-from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE, no_rows
+from paired_servicebus.pipeline.progress_bar import Bar
+from paired_servicebus.pipeline.table_store import manifest as commits
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import rows_sql
 from paired_servicebus.pipeline.table_store.store_path import Place
+from paired_servicebus.printing import print_lines, print_object
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -182,7 +190,7 @@ def _before(target: PublishTarget, table: str, manifest: Manifest) -> _Before:
     from deltalake import DeltaTable
 
     place = target.of(table)
-    with _StoreErrors(target, table):
+    with _store_errors(target, table):
         if not DeltaTable.is_deltatable(place, target.options):
             _refuse_files(target, table)
             return _Before()
@@ -230,10 +238,10 @@ def _publish(version: Version, target: PublishTarget, table: str, before: _Befor
     )  # fmt: skip
     dated = table in DATED
     files = [file for file in manifest.of(table) if file.rows and file.date in changed]
-    with _StoreErrors(target, table), duckdb.connect(config={"threads": 1}) as connection:
+    with _store_errors(target, table), duckdb.connect(config={"threads": 1}) as connection:
         write_deltalake(
             target.of(table),
-            connection.sql(rows_of(version, table, files)),
+            connection.sql(rows_sql(table, [version.path / table / file.name for file in files])),
             mode="overwrite",
             partition_by=["date"] if dated else None,
             predicate=_replaced(changed, before) if before.exists and dated else None,
@@ -274,35 +282,89 @@ def _replaced(changed: Sequence[str], before: _Before) -> str:
     return f"date IN ({listed})" + (f" OR date >= '{_oldest(changed)}'" if before.states is None else "")
 
 
-def rows_of(version: Version, table: str, files: Iterable[File]) -> str:
-    """Return the query of the rows in some of a table's files, with all its columns; times are instants."""
-    dated = table in DATED
-    empty = f"select {no_rows(table)}{', cast(null as date) as date' if dated else ''} where false"
-    names = [str(version.path / table / file.name).replace("'", "''") for file in files]
-    if not names:
-        return empty
-    listed = ", ".join(f"'{name}'" for name in names)
-    return (
-        f"{empty} union all by name select * from read_parquet([{listed}], union_by_name = true, "
-        f"hive_partitioning = {str(dated).lower()})"
-    )
+@contextmanager
+def _store_errors(target: PublishTarget, table: str) -> Iterator[None]:
+    """Make any error of the library one sentence with the table, the place and the reason."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError, ValueError, duckdb.Error) as error:
+        raise PipelineError(
+            f"{table} was not published to {masked(target.place)}: {store_reason(error)}. The tables there are whole; "
+            "the next publish adds the rest"
+        ) from error
 
 
-class _StoreErrors:
-    """Makes any error of the library one sentence with the table, the place and the reason."""
+def run_publish(folder: Place, *, to: str, json_line: bool) -> int:
+    """Publish the tables in `folder`, and print the changes.
 
-    def __init__(self, target: PublishTarget, table: str) -> None:
-        self._target = target
-        self._table = table
+    Raises PairedError: there are no tables, the target has other tables, or refuses; one sentence.
+    """
+    if not isinstance(folder, Path):
+        raise PipelineError(f"the tables in {folder} are in a store already: only those of a folder are published")
+    target = find_target(to, os.environ)
+    if target.folder is not None and _overlap(target.folder, folder):
+        raise PipelineError(f"--to is {target.folder}, which is in the tables' own folder or around it: name another")
+    bar = Bar(quiet=json_line)
+    with held(folder) as version, bar.shown("publishing", len(TABLES)):
+        done = publish_delta(
+            version, target, shown=lambda table, number: bar.show(f"publishing {table}", number, len(TABLES))
+        )
+    if version.note:
+        bar.say(version.note)
+    if json_line:
+        print_object(_as_object(version, target, done))
+    else:
+        print_lines(as_lines(version, target, done))
+    return 0
 
-    def __enter__(self) -> None:
-        return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        from deltalake.exceptions import DeltaError
+def as_lines(version: Version, target: PublishTarget, done: tuple[PublishedTable, ...]) -> list[str]:
+    """Return the changes of a publish as lines."""
+    changed = [one for one in done if one.dates]
+    batch = f"batch {version.manifest.batch} of the tables is in {masked(target.place)}"
+    if not changed:
+        return [f"{batch}: nothing had changed"]
+    rows = sum(one.rows for one in changed)
+    return [
+        f"{batch}: {len(changed)} of {len(done)} tables changed, {rows:,} rows",
+        *(f"  {one.table}: {one.rows:,} rows{_dates(one.dates)}" for one in changed if one.rows or any(one.dates)),
+    ]
 
-        if isinstance(error, DeltaError | OSError | ValueError | duckdb.Error):
-            raise PipelineError(
-                f"{self._table} was not published to {masked(self._target.place)}: {store_reason(error)}. The "
-                "tables there are whole; the next publish adds the rest"
-            ) from error
+
+@contextmanager
+def held(folder: Path) -> Iterator[Version]:
+    """Yield the newest version of the tables; its files stay inside the block, also when a pipeline commits.
+
+    Raises NoTablesError: there are none.
+    """
+    found = commits.newest(folder)
+    mark = folder / commits.HELD / f"{uuid.uuid4().hex}.{found.manifest.batch}"
+    try:
+        mark.parent.mkdir(mode=0o700, exist_ok=True)
+        mark.touch()
+        yield found
+    except FileNotFoundError as error:
+        raise NoTablesError(f"the tables in {folder} are removed as they are read: {error.filename}") from error
+    except OSError as error:
+        why = error.strerror or error
+        raise PipelineError(f"the tables in {folder} cannot be kept while they are published: {why}") from error
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    first, second = one.resolve(), other.resolve()
+    return first == second or first in second.parents or second in first.parents
+
+
+def _dates(dates: tuple[str, ...]) -> str:
+    if not any(dates):
+        return ""
+    return f" of {dates[0]}" if len(dates) == 1 else f" of {len(dates)} dates, {dates[0]} to {dates[-1]}"
+
+
+def _as_object(version: Version, target: PublishTarget, done: tuple[PublishedTable, ...]) -> str:
+    tables = {one.table: {"rows": one.rows, "dates": one.dates} for one in done if one.dates}
+    return msgspec.json.encode({"to": target.place, "batch": version.manifest.batch, "tables": tables}).decode()

@@ -12,13 +12,12 @@ import msgspec
 
 from paired_servicebus.core.errors import SparkFailedError, UnreadableError
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.ingest.table_files import Existing, column_name
+from paired_servicebus.pipeline.ingest.table_files import Existing
 from paired_servicebus.pipeline.publishing.delta_tables import HISTORY, changed_dates, states_of
 from paired_servicebus.pipeline.spark.spark_session import first_line
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.manifest import DELTA, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, time_column
 from paired_servicebus.pipeline.table_store.store_path import Place
 
 
@@ -55,7 +54,7 @@ def _write(spark: Any, version: Version, place: Place, table: str) -> None:
     kept = {date: state for date, state in (before or {}).items() if date not in changed}
     state = msgspec.json.encode(_State(manifest.life, {**kept, **states})).decode()
     if dated:
-        rows = rows.selectExpr("*", f"coalesce(to_date({column_name(table)}), date '{NO_DATE}') as date")
+        rows = rows.selectExpr("*", f"coalesce(to_date({time_column(table)}), date '{NO_DATE}') as date")
     writer = rows.write.format("delta").mode("overwrite").option("userMetadata", state)
     if dated:
         writer = writer.partitionBy("date")

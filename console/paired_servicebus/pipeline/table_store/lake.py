@@ -24,9 +24,9 @@ import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from paired_servicebus.pipeline.table_store import manifest as commits
-from paired_servicebus.pipeline.table_store.empty_files import empty_name, write_empty
 from paired_servicebus.pipeline.table_store.manifest import COMMITS, DATA, File, Manifest, Version, number_of
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import empty_name, write_empty
 from paired_servicebus.pipeline.table_store.store_path import (
     Place,
     StorePath,
@@ -193,7 +193,7 @@ class Lake:
         folders: set[Place] = set()
         found: dict[str, tuple[File, ...]] = {}
         for table in TABLES:
-            wanted = [one for one in changed.get(table, before.of(table)) if _file(one).rows]
+            wanted = [one for one in changed.get(table, before.of(table)) if file_of(one).rows]
             found[table] = tuple(self._move(table, one, folders) for one in wanted or [self._empty(table)])
         for folder in folders:
             sync(folder)
@@ -253,7 +253,8 @@ class Lake:
             ) from error
 
 
-def _file(one: File | Staged) -> File:
+def file_of(one: File | Staged) -> File:
+    """Return what a file of a table is or becomes."""
     return one.file if isinstance(one, Staged) else one
 
 

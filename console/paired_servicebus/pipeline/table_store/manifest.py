@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby, pairwise
 from typing import Final
 
 import msgspec
@@ -56,20 +55,6 @@ class RecordSpan(msgspec.Struct, frozen=True, array_like=True, order=True):
     last: int
     first_at: int = 0
     last_at: int = 0
-
-
-class Gap(msgspec.Struct, frozen=True, array_like=True):
-    """Records that the journal should have between those that it has."""
-
-    engine: str
-    boot: str
-    first: int
-    last: int
-
-    @property
-    def missing(self) -> int:
-        """How many."""
-        return self.last - self.first + 1
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,18 +107,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         So a clock that ran ahead, or a changed digit, makes nothing old.
         """
         return min(max((file.last_at for file in self.of("events")), default=0), int(clock * 1e6))
-
-    def gaps(self) -> tuple[Gap, ...]:
-        """Return the missing numbers, including a boot's first ones, which the journal may have removed."""
-        found: list[Gap] = []
-        for (engine, boot), spans in groupby(sorted(self.seen), key=lambda span: (span.engine, span.boot)):
-            ends = [RecordSpan(engine, boot, 0, 0), *spans]
-            found += [
-                Gap(engine, boot, before.last + 1, after.first - 1)
-                for before, after in pairwise(ends)
-                if after.first > before.last + 1
-            ]
-        return tuple(found)
 
 
 def merged(spans: tuple[RecordSpan, ...]) -> tuple[RecordSpan, ...]:

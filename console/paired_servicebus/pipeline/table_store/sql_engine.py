@@ -1,16 +1,23 @@
-"""Runs the SQL of judging and reports by duckdb, in this process. Spark runs the same text (ingest.batch_loop).
+"""The tables by duckdb, in this process: runs the SQL of judging and reports, and reads and writes Parquet files.
 
     engine.make("entities", "select distinct entity from receipts")
     engine.rows("entities")
 
-The statements use the words of Spark's SQL that duckdb has as well. Spark's other words are macros in duckdb (WORDS).
+Spark runs the same text (ingest.batch_loop). The statements use the words of Spark's SQL that duckdb has as well.
+Spark's other words are macros in duckdb (WORDS).
 """
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath
 
 Row = dict[str, Any]
 
@@ -51,3 +58,55 @@ class DuckdbEngine:
         done = self._connection.execute(f"select * from {name}")
         names = [column[0] for column in done.description or ()]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+
+
+# Files of the tables. One without rows has the columns for every reader, from the first version on.
+
+
+def no_rows(table: str) -> str:
+    """Return the columns of a table as a list of SQL's nulls. Times are instants, as Spark writes them."""
+    kinds = {"TIMESTAMP": "TIMESTAMPTZ"}
+    return ", ".join(f'cast(null as {kinds.get(kind, kind)}) as "{name}"' for name, kind in TABLES[table].items())
+
+
+def rows_sql(table: str, files: Sequence[Place]) -> str:
+    """Return the query of the rows in some of a table's files: all of its columns, whatever the files have."""
+    dated = table in DATED
+    empty = f"select {no_rows(table)}{', cast(null as date) as date' if dated else ''} where false"
+    if not files:
+        return empty
+    listed = ", ".join(quoted(file) for file in files)
+    return (
+        f"{empty} union all by name select * from read_parquet([{listed}], union_by_name = true, "
+        f"hive_partitioning = {str(dated).lower()})"
+    )
+
+
+def quoted(path: Place) -> str:
+    """Return a path as a literal of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def empty_name(table: str) -> str:
+    """Return the name of a table's file without rows."""
+    return f"date={NO_DATE}/empty.parquet" if table in DATED else "empty.parquet"
+
+
+def write_empty(path: Place, table: str) -> None:
+    """Write a file of a table's columns. Raises OSError."""
+    if isinstance(path, StorePath):  # duckdb writes files of this machine
+        with tempfile.TemporaryDirectory(prefix="paired-tables-") as folder:
+            write_empty(Path(folder) / "empty.parquet", table)
+            path.write_bytes((Path(folder) / "empty.parquet").read_bytes())
+        return
+    with duckdb.connect(config={"threads": 1}) as connection:
+        write_rows(connection, path, table, f"select {no_rows(table)} where false")
+
+
+def write_rows(connection: duckdb.DuckDBPyConnection, path: Place, table: str, query: str) -> None:
+    """Write a query's rows as one file of a table; columns that it lacks are null. Raises OSError."""
+    whole = f"select {no_rows(table)} where false union all by name ({query})"
+    try:
+        connection.execute(f"copy ({whole}) to {quoted(path)} (format parquet, compression zstd)")
+    except duckdb.IOException as error:
+        raise OSError(f"{path} cannot be written: {error}") from error

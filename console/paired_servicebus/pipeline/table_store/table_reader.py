@@ -23,10 +23,9 @@ import duckdb
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.table_store import manifest as versions
-from paired_servicebus.pipeline.table_store.empty_files import no_rows
 from paired_servicebus.pipeline.table_store.manifest import Version
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, arrow_schema
-from paired_servicebus.pipeline.table_store.sql_engine import WORDS
+from paired_servicebus.pipeline.table_store.sql_engine import WORDS, rows_sql
 from paired_servicebus.pipeline.table_store.store_path import Place, StorePath, place_of
 
 # The questions that every reader of tables asks, whoever made them: the pipeline, or a journal without it.
@@ -184,18 +183,11 @@ def _rows_of(connection: duckdb.DuckDBPyConnection, version: Version, table: str
     """Return the query of a table's rows in a version; columns that older files lack are null."""
     dated = table in DATED
     columns = ", ".join(_column(name, kind) for name, kind in TABLES[table].items()) + (", date" if dated else "")
-    empty = no_rows(table) + (", cast(null as date) as date" if dated else "")
     files = [version.path / table / file.name for file in version.manifest.of(table) if file.rows]
-    source = f"select {empty} where false"
+    source = rows_sql(table, files)
     if isinstance(version.path, StorePath) and files:  # duckdb reaches no store by itself
         connection.register(f"stored_{table}", version.path.rows(files, arrow_schema(TABLES[table], dated=dated)))
         source = f"select * from stored_{table}"
-    elif files:
-        listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
-        source += (  # the empty row makes the columns, whatever the files have
-            f" union all by name select * from read_parquet([{listed}], union_by_name = true, "
-            f"hive_partitioning = {str(dated).lower()})"
-        )
     return f"select {columns} from ({source})"
 
 
