@@ -104,19 +104,15 @@ def event_rows(records: Sequence[Record]) -> list[Row]:
     ]  # fmt: skip
 
 
-def load(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
-    """Rows as a table, with its columns; their times are microseconds."""
+def load(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row], *, name: str = "") -> None:
+    """Rows as a table, with its columns; their times are microseconds. name: of the new table, by default the same."""
     columns = TABLES[table]
-    connection.execute(
-        f"create or replace table {table} ({', '.join(f'{_quoted(n)} {k}' for n, k in columns.items())})"
-    )
     shape = {name: "BIGINT" if kind == "TIMESTAMP" else kind for name, kind in columns.items()}
-    listed = ", ".join(
-        f"make_timestamp(one.{_quoted(name)})" if kind == "TIMESTAMP" else f"one.{_quoted(name)}"
-        for name, kind in columns.items()
-    )
+    times = {name for name, kind in columns.items() if kind == "TIMESTAMP"}
+    values = [f"make_timestamp(one.{_quoted(n)})" if n in times else f"one.{_quoted(n)}" for n in columns]
+    listed = ", ".join(f"{value} as {_quoted(name)}" for name, value in zip(columns, values, strict=True))
     connection.execute(
-        f"insert into {table} select {listed} from (select unnest(from_json(?::json, ?)) as one)",
+        f"create or replace table {name or table} as select {listed} from (select unnest(from_json(?, ?)) as one)",
         [json.dumps([{name: row.get(name) for name in columns} for row in rows]), json.dumps([shape])],
     )
 

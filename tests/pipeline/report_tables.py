@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
-from paired_servicebus.pipeline.table_store.table_reader import TableQueries
+from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, TableQueries
 from tests.pipeline.judged import end_of, event_rows, load
 from tests.pipeline.made_tables import make_version
 
@@ -20,6 +22,9 @@ Row = Mapping[str, object]
 WRITTEN_AT: Final = 1_700_100_000.0
 TIMES: Final = ("event_time", "minute", "first_at")
 """Columns that a row's date is made of."""
+
+
+_COPIES: Final = count()
 
 
 class MemoryTables(TableQueries):
@@ -54,6 +59,16 @@ class MemoryTables(TableQueries):
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         self.queries += 1
         return self.fetched(query, parameters)
+
+    def again(self, **rows: Sequence[Row]) -> MemoryTables:
+        """A copy of the same tables, with other rows in some of them."""
+        other, name = copy(self), f"copy_{next(_COPIES)}"
+        other._spill, other.queries, other._connection = SpillFolder(), 0, self._connection.cursor()
+        other._connection.execute(f"attach ':memory:' as {name}; copy from database memory to {name}; use {name}")
+        for table, given in rows.items():
+            load(other._connection, table, [_in_micros(row, TABLES[table]) for row in given], name="given")
+            other._connection.execute(f"delete from made_{table}; insert into made_{table} from given")
+        return other
 
     def store(self, folder: Path) -> Path:
         """Write the same rows as tables on disk."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -126,13 +127,23 @@ def records(*events: Event, engine: str = "e") -> list[Record]:
 
 
 def made(*more: Event, **rows: list[Mapping[str, object]]) -> MemoryTables:
-    return MemoryTables(records(*EVENTS, *more), rows={"episodes": [EPISODE], **rows})
+    return _base(*more).again(**rows)
 
 
-@pytest.fixture(scope="module")
-def report() -> Report:
+@cache
+def _base(*more: Event) -> MemoryTables:
+    return MemoryTables(records(*EVENTS, *more), rows={"episodes": [EPISODE]})
+
+
+@cache
+def whole() -> Report:
     """One incident of orders, two of its messages still parked."""
     return last_report(made())
+
+
+@pytest.fixture
+def report() -> Report:
+    return whole()
 
 
 def text_of(report: Report, price: Price | None = None) -> str:

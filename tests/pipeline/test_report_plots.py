@@ -20,15 +20,15 @@ from paired_servicebus.pipeline.report.plots import (
     value_ticks,
 )
 from paired_servicebus.pipeline.report.report_command import Wording, as_text
-from paired_servicebus.pipeline.report.report_queries import last_report, report_since
+from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.report.report_values import Panel, Report
 from tests.pipeline.report_tables import MemoryTables
-from tests.pipeline.test_report import START, T, made, records
+from tests.pipeline.test_report import START, T, records, whole
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def report() -> Report:
-    return last_report(made())
+    return whole()
 
 
 def panel(report: Report, name: str) -> Panel:

@@ -15,18 +15,17 @@ from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock, source_sentence
 from tests.approval import Approve
 from tests.pipeline.report_tables import MemoryTables
-from tests.pipeline.test_report import EPISODE, EVENTS, START, T, made, records, sends, text_of
+from tests.pipeline.test_report import EPISODE, EVENTS, START, T, made, records, sends, text_of, whole
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def report() -> Report:
-    """One incident of orders, two of its messages still parked."""
-    return last_report(made())
+    return whole()
 
 
 def changed(tables: MemoryTables) -> list[str]:
     """The lines of the latest incident's report that the report of `made()` does not have."""
-    known = set(text_of(last_report(made())).split("\n"))
+    known = set(text_of(whole()).split("\n"))
     return [line for line in text_of(last_report(tables)).split("\n") if line not in known]
 
 
