@@ -10,7 +10,6 @@ from typing import Any
 import duckdb
 
 from paired_servicebus.core.model.pairing_events import Event, Record
-from paired_servicebus.pipeline.judging import audit_sql
 from paired_servicebus.pipeline.judging import judge as audit
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.judge import derive
@@ -60,8 +59,8 @@ def micros(at: float) -> int:
     return round(at * 1_000_000)
 
 
-def judge(records: Sequence[Record], *, now: int | None = None, in_flight: int = IN_FLIGHT, batches: int = 1) -> Judged:
-    """Judged by duckdb; the receipts are added up in some batches, as the pipeline does."""
+def judge(records: Sequence[Record], *, now: int | None = None, in_flight: int = IN_FLIGHT) -> Judged:
+    """Judged by duckdb, all at once."""
     at = end_of(records) if now is None else now
     once = list({(one.engine, one.boot, one.seq): one for one in records}.values())
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -69,24 +68,7 @@ def judge(records: Sequence[Record], *, now: int | None = None, in_flight: int =
         load(connection, "events", event_rows(once))
         derive(engine)
         audit.judge(engine, now=at, in_flight=in_flight)
-        if batches > 1:
-            _check_batches(engine, batches)
         return Judged(*(rows_of(connection, table) for table in ("receipts", "audit", "verdicts")))
-
-
-def _check_batches(engine: DuckdbEngine, batches: int) -> None:
-    """The receipts of some batches, added up, are those of all records."""
-    columns = ", ".join(TABLES["receipts"])
-    engine.make("known_receipts", f"select {columns} from receipts where false")
-    for part in range(batches):
-        engine.make("some_events", f"select * from events where seq % {batches} = {part}")
-        partial = audit_sql.PARTIAL.format(events="some_events", engines="engines")
-        both = f"(select {columns} from known_receipts union all select {columns} from ({partial}))"
-        engine.make("known_receipts", audit_sql.MERGE.format(partials=both))
-    ordered = f"select {columns} from {{0}} order by all"
-    engine.make("of_batches", ordered.format("known_receipts"))
-    engine.make("of_all", ordered.format("receipts"))
-    assert engine.rows("of_batches") == engine.rows("of_all")
 
 
 def event_rows(records: Sequence[Record]) -> list[Row]:

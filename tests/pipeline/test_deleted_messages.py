@@ -1,7 +1,4 @@
-"""Messages that are deleted from a namespace are found and named, by the receipts of a real pairing.
-
-Those that its receivers have not received yet are in flight.
-"""
+"""Messages that are deleted from a namespace are found and named, by the receipts of a real pairing."""
 
 from __future__ import annotations
 
@@ -9,10 +6,9 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
-from paired_servicebus.core.model.pairing_events import EngineStopped, Event, MessageReceived, QueueRead, Record
+from paired_servicebus.core.model.pairing_events import EngineStopped, Event, QueueRead, Record
 from paired_servicebus.pairing import PairedServiceBusClient
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
@@ -96,27 +92,3 @@ async def test_messages_deleted_from_the_backlog_are_missing_and_named() -> None
     found = judge(records)
     assert {name for name, status in found.statuses().items() if status == "missing"} == gone
     assert found.reasons()["m0"].startswith("queue 0 held none of its 5 at ")
-
-
-@pytest.mark.parametrize("prefetch", [0, pytest.param(8, marks=pytest.mark.slow)])
-async def test_messages_that_two_real_receivers_are_behind_with_are_in_flight(prefetch: int) -> None:
-    with shorten_sleeps():
-        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
-            world = World(sandbox, stack)
-            paired = await world.pair(journal="all", record_received=True)
-            async with paired.get_queue_sender("orders") as sender:
-                for number in range(30):
-                    await sender.send_messages(ServiceBusMessage(b"x", message_id=f"m{number}"))
-                async with (
-                    paired.get_queue_receiver("orders", prefetch_count=prefetch) as one,
-                    paired.get_queue_receiver("orders", prefetch_count=prefetch) as other,
-                ):
-                    for receiver in (one, other, one):
-                        for message in await receiver.receive_messages(5, max_wait_time=2):
-                            await receiver.complete_message(message)
-                    await sender.send_messages(ServiceBusMessage(b"x", message_id="later"))
-    got = {event.message_id for event in world.told(MessageReceived)}
-    for count in range(len(world.events) - 20, len(world.events) + 1):
-        found = judge(slowly(world.events[:count], later="later"))
-        assert {status for name, status in found.statuses().items() if name not in got} <= {"in flight", "accepted"}
-        assert found.verdict()["lost"] == 0

@@ -25,7 +25,7 @@ from tests.pipeline.made_journals import journals
 from tests.pipeline.worlds import random_world
 
 WORLDS: Final = int(os.environ.get("PAIRED_WORLDS", "40"))
-SEEDS: Final = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 6 else []) for seed in range(WORLDS)]
+SEEDS: Final = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 3 else []) for seed in range(WORLDS)]
 TABLES: Final = ("receipts", "audit", "verdicts", "episodes")
 
 
@@ -90,7 +90,7 @@ def test_worlds_in_parts_have_the_rows_of_a_whole_judgement(seed: int) -> None:
         assert again[table] == whole[table], table
 
 
-@settings(max_examples=settings.default.max_examples // 8, deadline=None)
+@settings(max_examples=settings.default.max_examples // 16, deadline=None)
 @given(records=journals(), seed=some.integers(0, 1 << 30))
 def test_any_journal_in_parts_has_the_rows_of_a_whole_judgement(records: list[Record], seed: int) -> None:
     records = once(records)

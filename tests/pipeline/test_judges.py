@@ -1,4 +1,4 @@
-"""The audit beside the ledger of a whole run, and its receipts whatever the batches, on made-up journals."""
+"""The audit beside the ledger of a whole run, on made-up journals."""
 
 from __future__ import annotations
 
@@ -14,22 +14,10 @@ from paired_servicebus.core.model.pairing_events import (
     InDoubt,
     MessageReceived,
     Moved,
-    Record,
     Refused,
 )
 from tests.pipeline.judged import judge
-from tests.pipeline.made_journals import journals
 from tests.pipeline.test_audit import at_rest, passed_by, receipt
-
-MOST = settings.default.max_examples
-"""Of which a whole journal is a part only: each takes as long as tens of other examples."""
-
-
-@settings(max_examples=MOST // 8, deadline=None)
-@given(records=journals(), batches=some.integers(2, 4))
-def test_receipts_add_up_whatever_the_batches(records: list[Record], batches: int) -> None:
-    judge(records, batches=batches)
-
 
 FATES = some.sampled_from(
     [
@@ -44,7 +32,7 @@ FATES = some.sampled_from(
 )
 
 
-@settings(max_examples=MOST // 20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 20, deadline=None)
 @given(
     fates=some.lists(FATES, min_size=1, max_size=12),
     deliveries=some.lists(some.integers(0, 13), max_size=30),
