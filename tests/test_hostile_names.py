@@ -26,11 +26,18 @@ from paired_servicebus.engine.instance.logs import FORMAT, MaskingFormatter
 from paired_servicebus.engine.journal import message_trace
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.progress_bar import Bar
-from paired_servicebus.pipeline.report.pages import LONGEST, WIDTH, Reader
-from paired_servicebus.pipeline.report.report_command import Wording, as_object, as_text, write_report
+from paired_servicebus.pipeline.report.report_command import (
+    LONGEST,
+    WIDTH,
+    Reader,
+    Wording,
+    as_object,
+    as_text,
+    write_report,
+)
 from paired_servicebus.pipeline.report.report_queries import last_report
 from paired_servicebus.pipeline.report.report_values import Report
+from paired_servicebus.pipeline.spark_processes import Bar
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.verbs import engine_commands
 from tests.pipeline.report_tables import MemoryTables

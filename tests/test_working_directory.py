@@ -20,12 +20,11 @@ from paired_servicebus.engine.journal.spool import SUFFIX
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
-from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
 from paired_servicebus.pipeline.rehearsal.policy_ranking import Order as Rehearsal
+from paired_servicebus.pipeline.rehearsal.recorded_history import RecordedHistory
 from paired_servicebus.pipeline.rehearsal.spark_tasks import SparkChoice
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.spark_processes import Bar, PipelineOrder, start_pipeline
 from paired_servicebus.sandbox_process import sandbox_process
 
 ROOT = Path(__file__).parents[1]

@@ -29,9 +29,14 @@ from paired_servicebus.demo.scenarios import (
     Scenario,
     scenario_named,
 )
-from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import Outage, RecordedHistory, Target, TimeBounds
 from paired_servicebus.pipeline.rehearsal.policy_ranking import order_of, policies_of, rehearsed, run_chunk
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
+    Outage,
+    RecordedHistory,
+    Target,
+    TimeBounds,
+    read_history,
+)
 from paired_servicebus.workload.workload import RETRY_AFTER
 from tests.pipeline.play import play
 

@@ -9,13 +9,13 @@ import pytest
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.demo.player import STREAMS
 from paired_servicebus.demo.scenarios import ENTITIES, QUEUES, scenario_named
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+from paired_servicebus.pipeline.rehearsal.policy_ranking import replay
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
     OfferedLoad,
     RateStep,
     RecordedHistory,
     TimeBounds,
 )
-from paired_servicebus.pipeline.rehearsal.policy_ranking import replay
 from tests.pipeline.rehearsed import DURATION, known, policies_for
 
 FLAPPING = scenario_named("flapping")

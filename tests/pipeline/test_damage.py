@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
+from paired_servicebus.pipeline.rehearsal.recorded_history import read_history
 from tests.damaged import GOOD, UNREADABLE, between, write
 
 NAME = "orders@here-1.jsonl"

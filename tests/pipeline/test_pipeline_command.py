@@ -16,8 +16,17 @@ from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline import pipeline_command
 from paired_servicebus.pipeline.pipeline_command import run_pipeline
-from paired_servicebus.pipeline.progress_bar import FIRST_LINE, LINE_EVERY, Bar, LogReader, wait_shown
-from paired_servicebus.pipeline.spark_processes import NOTE, PROGRESS, PipelineOrder, ProgressLines
+from paired_servicebus.pipeline.spark_processes import (
+    FIRST_LINE,
+    LINE_EVERY,
+    NOTE,
+    PROGRESS,
+    Bar,
+    LogReader,
+    PipelineOrder,
+    ProgressLines,
+    wait_shown,
+)
 from tests.pipeline.made_tables import make_version
 
 START = 1_790_000_000.0

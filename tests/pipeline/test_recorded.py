@@ -26,14 +26,15 @@ from paired_servicebus.core.model.pairing_events import (
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.engine.journal import records, spool
-from paired_servicebus.pipeline.rehearsal.histories.journal_history import history_of, read_history
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+from paired_servicebus.pipeline.rehearsal.policy_ranking import replay
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
     RateStep,
     RecordedHistory,
     TimeBounds,
+    history_of,
     kind_of_reason,
+    read_history,
 )
-from paired_servicebus.pipeline.rehearsal.policy_ranking import replay
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)

@@ -12,14 +12,6 @@ import pytest
 from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
-    HOUR,
-    OfferedLoad,
-    Outage,
-    RateStep,
-    RecordedHistory,
-    TimeBounds,
-)
 from paired_servicebus.pipeline.rehearsal.policy_ranking import (
     FAILOVER,
     Order,
@@ -28,6 +20,14 @@ from paired_servicebus.pipeline.rehearsal.policy_ranking import (
     policies_of,
     rehearsed,
     run_chunk,
+)
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
+    HOUR,
+    OfferedLoad,
+    Outage,
+    RateStep,
+    RecordedHistory,
+    TimeBounds,
 )
 from paired_servicebus.pipeline.rehearsal.rehearsal_command import (
     RehearsalRequest,

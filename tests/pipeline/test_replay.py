@@ -9,7 +9,8 @@ import pytest
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+from paired_servicebus.pipeline.rehearsal.policy_ranking import LONGEST, SHORTEST, Replay, RunOutcome, plan_of
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
     CONDITIONS,
     HOUR,
     OfferedLoad,
@@ -18,7 +19,6 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     RecordedHistory,
     TimeBounds,
 )
-from paired_servicebus.pipeline.rehearsal.policy_ranking import LONGEST, SHORTEST, Replay, RunOutcome, plan_of
 from paired_servicebus.simulation.run_plan import Crash, OperatorAct
 from paired_servicebus.simulation.sim_namespaces import BEGAN
 from tests.simulation.checked_world import RunChecker

@@ -11,10 +11,10 @@ from typing import get_args
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.pipeline.report.pages import Reader
 from paired_servicebus.pipeline.report.plots import draw_twice
 from paired_servicebus.pipeline.report.report_command import (
     Format,
+    Reader,
     Wording,
     as_text,
     last_report,

@@ -8,7 +8,7 @@ import pytest
 
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.pipeline.journal_tables import JournalTables
-from paired_servicebus.pipeline.retirement import retire, run_retire
+from paired_servicebus.pipeline.table_commands import retire, run_retire
 from tests.pipeline.batches import write_file
 from tests.pipeline.worlds import World, some
 

@@ -23,7 +23,7 @@ from paired_servicebus.engine.journal.reader import files_of
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
 from paired_servicebus.pipeline.ingest.journal_lines import load_events
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
-from paired_servicebus.pipeline.judging.episode_sql import STORY_KINDS
+from paired_servicebus.pipeline.judging.derived_sql import STORY_KINDS
 from paired_servicebus.pipeline.judging.judge import derive, empty_of, judge
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan

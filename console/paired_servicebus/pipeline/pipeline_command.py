@@ -8,8 +8,7 @@ from typing import Final
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
-from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.spark_processes import Bar, PipelineOrder, start_pipeline, wait_shown
 from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables

@@ -99,7 +99,7 @@ def _run(order: PipelineOrder, folder: Place, ending: list[int]) -> None:
         )
         with session as spark:
             from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop  # with pyarrow, which the extra brings
-            from paired_servicebus.pipeline.publishing.session_delta import write_delta
+            from paired_servicebus.pipeline.publishing.delta_tables import write_delta
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
             if not is_local(master):

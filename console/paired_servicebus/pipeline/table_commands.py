@@ -1,4 +1,6 @@
-"""`paired tables query`: one SELECT over the newest version of the tables, which reaches nothing else.
+"""`paired tables check`, `query` and `retire`.
+
+A query is one SELECT over the newest version of the tables, which reaches nothing else.
 
 duckdb itself refuses the rest: it opens the version's data files and its own spill folder, loads no extension, and its
 settings are locked. Statements other than SELECT are refused before they run.
@@ -7,6 +9,7 @@ settings are locked. Statements other than SELECT are refused before they run.
 from __future__ import annotations
 
 import csv
+import getpass
 import io
 import sys
 import time
@@ -22,13 +25,18 @@ import duckdb
 import msgspec
 
 from paired_servicebus.core.errors import ConfigurationError, NoTablesError, PipelineError
+from paired_servicebus.core.model.pairing_events import EngineRetired, Record
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import age, day_and_clock
 from paired_servicebus.core.text.untrusted_text import harmless, one_line, repeated
+from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.spool import SUFFIX
+from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
+from paired_servicebus.pipeline.judging.derived_sql import RETIRED_BOOT
 from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.manifest import Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.store_path import Place
+from paired_servicebus.pipeline.table_store.store_path import Place, place_of, write_whole
 from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables, make_views
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.settings import seconds_of
@@ -107,7 +115,7 @@ def run_check(folder: Place, *, max_age: str, json_line: bool) -> int:
 def check_tables(tables: Tables, *, max_age: float, now: float) -> TablesCheck:
     """Return the state of the tables at a time. Raises NoTablesError."""
     manifest = tables.manifest
-    engines = _journals(tables)
+    engines = [EngineJournal(**row) for row in tables.rows(_ENGINES)]
     newest = max((one.last_at for one in engines), default=manifest.end(now) / 1e6)
     incomplete = tuple(
         one for one in engines if one.missing or (one.is_running and max_age < newest - one.last_at < GONE)
@@ -164,28 +172,15 @@ def _incomplete(found: TablesCheck) -> Iterator[str]:
         yield f"and {len(found.incomplete) - MAX_NAMED:,} more"
 
 
-def _journals(tables: Tables) -> list[EngineJournal]:
-    return [_journal(row) for row in tables.rows(_ENGINES)]
-
-
-def _journal(row: dict[str, Any]) -> EngineJournal:
-    last = row["last_at"]
-    return EngineJournal(
-        engine=row["engine"] or "",
-        missing=int(row["missing"] or 0),
-        last_at=last.replace(tzinfo=UTC).timestamp() if isinstance(last, datetime) else 0.0,
-        is_running=bool(row["is_running"]),
-    )
-
-
 def _moment(at: float) -> str:
     return f"{day_and_clock(at)} UTC" if at else "never"
 
 
 _ENGINES: Final = """
-select engine, sum(missing)::bigint as missing, max(last_at) as last_at,
-       arg_max(ended in ('running', 'silent'), last_at) as is_running
-from engines group by engine order by missing desc, last_at, engine
+select coalesce(engine, '') as engine, coalesce(sum(missing), 0)::bigint as missing,
+       coalesce(epoch_us(max(last_at)) / 1e6, 0) as last_at,
+       coalesce(arg_max(ended in ('running', 'silent'), last_at), false) as is_running
+from engines group by all order by missing desc, last_at, engine
 """
 
 
@@ -358,3 +353,59 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(name): _plain(one) for name, one in value.items()}
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+# `paired tables retire`: declares an engine gone for good, by a record in the journals that the judge reads.
+#
+# An engine that was killed and never started again might have records elsewhere, so every later loss stays unknown.
+# With this record its end is its last record here, and every verdict says so. One that starts again counts as before.
+
+FOLDER: Final = "retired"
+"""Beside a journal's own folders, which belong to its engine."""
+MOST_NAMED: Final = 10
+FIRST_BYTES: Final = 64 * 1024
+"""Of a file: they have its first record."""
+
+
+def run_retire(journal: Place, engine: str, *, why: str) -> int:
+    """Declare an engine of a journal gone, and say so. Raises PipelineError."""
+    path = retire(journal, engine, why=why, by=getpass.getuser(), now=time.time())
+    print_lines([f"{engine} is declared gone for good in {path}: its end is its last record, at the next judgement"])
+    return 0
+
+
+def retire(journal: Place, engine: str, *, why: str, by: str, now: float) -> Place:
+    """Write the record, and return its file.
+
+    Raises PipelineError: no reason, no journal, no record of such an engine in it, or a folder that cannot be written.
+    """
+    if not why.strip():
+        raise PipelineError("the reason is empty: --why says how you know that the engine is gone")
+    known = _engines(journal)
+    if engine not in known:
+        named = ", ".join(repeated(one) for one in sorted(known)[:MOST_NAMED])
+        raise PipelineError(f"the journal in {journal} has no engine {repeated(engine)}; it has {named or 'none'}")
+    boot = f"{RETIRED_BOOT}{int(now * 1000):013d}"
+    event = EngineRetired(at=now, by=by, why=one_line(why.strip()))
+    line = records.encode(Record(engine=engine, boot=boot, seq=1, event=event))
+    path = place_of(journal) / FOLDER / f"{boot}-000000000001{SUFFIX}"
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(path, line + b"\n")
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def _engines(journal: Place) -> set[str]:
+    """Return the engines that began a file of the journal. Raises PipelineError."""
+    found: set[str] = set()
+    for one in find_journal_files([journal]).files:
+        try:
+            with one.path.open("rb") as file:
+                record = records.decode(file.read(FIRST_BYTES).partition(b"\n")[0])
+        except (OSError, records.UnreadableLineError):
+            continue
+        if record is not None:
+            found.add(record.engine)
+    return found

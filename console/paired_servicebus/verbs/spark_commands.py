@@ -84,7 +84,7 @@ def retire(
     config: Config = None,
 ) -> int:
     """Declare an engine gone for good: its last record is its end, so that nothing stays unknown for its sake."""
-    from paired_servicebus.pipeline.retirement import run_retire
+    from paired_servicebus.pipeline.table_commands import run_retire
 
     place = journal or engine_paths(load_settings(find_config(config)).name).spool
     return run_retire(place, engine, why=why)

@@ -47,9 +47,6 @@ from paired_servicebus.ownership import foreign_access
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pipeline.drain.drain_files import (
-    IN_HAND,
-    WAVE_MESSAGES,
-    WAVE_SECONDS,
     DrainOrder,
     DrainOutcome,
     Receipts,
@@ -61,8 +58,7 @@ from paired_servicebus.pipeline.drain.drain_files import (
     read_told,
     write,
 )
-from paired_servicebus.pipeline.progress_bar import Bar
-from paired_servicebus.pipeline.spark_processes import end_process, start_process
+from paired_servicebus.pipeline.spark_processes import Bar, end_process, start_process
 from paired_servicebus.printing import print_lines, print_object
 
 LOOK: Final = 0.5
@@ -95,9 +91,6 @@ class DrainPlan:
     """The confirmation: the drain runs only if it equals the pairing's name."""
     why: str = ""
     settings: dict[str, str] = field(default_factory=dict)
-    in_hand: int = IN_HAND
-    wave_seconds: float = WAVE_SECONDS
-    wave_messages: int = WAVE_MESSAGES
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError, with the option and its valid values."""
@@ -258,9 +251,6 @@ class _Drain:
             master=retrying(plan.master),
             parallelism=plan.parallelism or ((os.cpu_count() or 1) if local else len(found.queues)),
             rate=plan.rate,
-            in_hand=plan.in_hand,
-            wave_seconds=plan.wave_seconds,
-            wave_messages=plan.wave_messages,
         )
 
     def _prepare(self, order: DrainOrder) -> None:

@@ -48,7 +48,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_rows,
 )
 from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
-from paired_servicebus.pipeline.judging.episode_sql import EPISODE_FIGURES, EPISODES_JUDGED
+from paired_servicebus.pipeline.judging.derived_sql import EPISODE_FIGURES, EPISODES_JUDGED
 from paired_servicebus.pipeline.spark.spark_session import (
     first_line,
     for_small_work,

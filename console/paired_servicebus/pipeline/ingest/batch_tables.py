@@ -33,16 +33,21 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_rows,
 )
 from paired_servicebus.pipeline.judging.derived_sql import (
+    BEFORE,
     ENGINES,
+    EPISODES,
     GAPS,
     PINGS,
     READINGS,
+    SENDS,
+    STORIES,
+    STORY,
+    STORY_KINDS,
     SUMMED,
     SUMS,
     TIMELINE_OF_EVENTS,
     words,
 )
-from paired_servicebus.pipeline.judging.episode_sql import BEFORE, EPISODES, SENDS, STORIES, STORY, STORY_KINDS
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged

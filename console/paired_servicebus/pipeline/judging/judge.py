@@ -3,12 +3,12 @@
     derive(engine)            every table that is made from `events`
     judge(engine, now=…)      receipts, audit, verdicts, and the figures of episodes
 
-An incremental reader runs the same statements over the tables that it has already (derived_sql.py, episode_sql.py).
+An incremental reader runs the same statements over the tables that it has already (derived_sql.py).
 """
 
 from __future__ import annotations
 
-from paired_servicebus.pipeline.judging import audit_sql, derived_sql, episode_sql, verdict_sql
+from paired_servicebus.pipeline.judging import audit_sql, derived_sql, verdict_sql
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
@@ -35,12 +35,12 @@ def derive(engine: DuckdbEngine) -> None:
     for name, table in derived_sql.SUMMED.items():
         engine.make(f"known_{name}", empty_of(name))
         engine.make(name, table.query(name))
-    engine.make("story", episode_sql.STORY)
-    engine.make("ended", episode_sql.STORIES)
-    engine.make("sends", episode_sql.SENDS)
+    engine.make("story", derived_sql.STORY)
+    engine.make("ended", derived_sql.STORIES)
+    engine.make("sends", derived_sql.SENDS)
     engine.make("known", empty_of("episodes"))
     engine.make("others", empty_of("episodes"))
-    engine.make("episodes", episode_sql.EPISODES)
+    engine.make("episodes", derived_sql.EPISODES)
 
 
 def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT, again: bool = False) -> None:
@@ -72,5 +72,5 @@ def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT, again: 
     for name, statement in verdict_sql.PARTS.items():
         engine.make(name, statement)
     engine.make("verdicts", verdict_sql.VERDICTS.format(now=now, journals="engines"))
-    engine.make("figures", episode_sql.EPISODE_FIGURES)
-    engine.make("episodes", episode_sql.EPISODES_JUDGED)
+    engine.make("figures", derived_sql.EPISODE_FIGURES)
+    engine.make("episodes", derived_sql.EPISODES_JUDGED)

@@ -18,19 +18,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import msgspec
 
-from paired_servicebus.core.errors import NoTablesError, PipelineError
+from paired_servicebus.core.errors import NoTablesError, PipelineError, SparkFailedError, UnreadableError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.progress_bar import Bar
+from paired_servicebus.pipeline.spark.spark_session import first_line
+from paired_servicebus.pipeline.spark_processes import Bar
 from paired_servicebus.pipeline.table_store import manifest as commits
-from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
+from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.manifest import DELTA, File, Manifest, Version
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, time_column
 from paired_servicebus.pipeline.table_store.sql_engine import rows_sql
 from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.printing import print_lines, print_object
@@ -368,3 +370,66 @@ def _dates(dates: tuple[str, ...]) -> str:
 def _as_object(version: Version, target: PublishTarget, done: tuple[PublishedTable, ...]) -> str:
     tables = {one.table: {"rows": one.rows, "dates": one.dates} for one in done if one.dates}
     return msgspec.json.encode({"to": target.place, "batch": version.manifest.batch, "tables": tables}).decode()
+
+
+# `paired pipeline --format delta`: Delta tables beside the tables' own files, by the Delta of the Spark session.
+#
+# They are in `delta/` of the tables' place. A commit's metadata has the state of each date's files.
+
+
+class _State(msgspec.Struct):
+    life: str
+    files: dict[str, str]
+
+
+_STATE: Final = msgspec.json.Decoder(_State)
+
+
+def write_delta(spark: Any, lake: Lake) -> None:
+    """Bring every Delta table up to the newest version. Raises SparkFailedError: this Spark has no Delta."""
+    with lake.pinned() as version:
+        for table in TABLES:
+            try:
+                _write_in_session(spark, version, lake.folder / DELTA / table, table)
+            except Exception as error:
+                raise SparkFailedError(
+                    f"the Delta table {lake.folder / DELTA / table} cannot be written: {first_line(error)}. A Spark "
+                    "session has Delta by its jars: --conf spark.jars=…"
+                ) from error
+
+
+def _write_in_session(spark: Any, version: Version, place: Place, table: str) -> None:
+    manifest, dated = version.manifest, table in DATED
+    before = _session_states(spark, place, manifest.life)
+    states = states_of(version.path / table, manifest.of(table), is_dated=dated)
+    changed = changed_dates(states, before or {})
+    if before is not None and not changed:
+        return
+    files = [file for file in manifest.of(table) if file.rows and file.date in changed]
+    from paired_servicebus.pipeline.ingest.table_files import Existing  # with pyarrow, which Spark brings
+
+    rows = Existing(spark, version).rows(table, files)
+    kept = {date: state for date, state in (before or {}).items() if date not in changed}
+    state = msgspec.json.encode(_State(manifest.life, {**kept, **states})).decode()
+    if dated:
+        rows = rows.selectExpr("*", f"coalesce(to_date({time_column(table)}), date '{NO_DATE}') as date")
+    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", state)
+    if dated:
+        writer = writer.partitionBy("date")
+    if dated and before is not None:
+        dates = ", ".join(f"'{date}'" for date in sorted(changed))
+        writer = writer.option("replaceWhere", f"date in ({dates})")
+    writer.save(str(place))
+
+
+def _session_states(spark: Any, place: Place, life: str) -> dict[str, str] | None:
+    """Return the state of each date in our latest commit; None: there is none, and all is written."""
+    if not (place / "_delta_log").exists():
+        return None
+    for row in spark.sql(f"describe history delta.`{place}`").limit(HISTORY).collect():
+        try:
+            found = read_json(_STATE, row["userMetadata"] or "")
+        except UnreadableError:  # a commit of others
+            continue
+        return found.files if found.life == life else None
+    return None

@@ -24,7 +24,7 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import Event, SendsCounted, StateChanged
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
     CONDITIONS,
     FOREVER,
     OfferedLoad,

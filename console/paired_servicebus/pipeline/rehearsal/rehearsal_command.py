@@ -16,9 +16,6 @@ from paired_servicebus.core.errors import ConfigurationError, PipelineError, Unr
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
-from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import HOUR, Outage, RecordedHistory, TimeBounds
 from paired_servicebus.pipeline.rehearsal.policy_ranking import (
     FAILOVER,
     Figure,
@@ -29,14 +26,23 @@ from paired_servicebus.pipeline.rehearsal.policy_ranking import (
     policies_of,
     rehearsed,
 )
+from paired_servicebus.pipeline.rehearsal.recorded_history import (
+    HOUR,
+    Outage,
+    RecordedHistory,
+    TimeBounds,
+    read_history,
+)
 from paired_servicebus.pipeline.rehearsal.spark_tasks import ORDER, ROWS, SparkChoice, SparkOrder, SparkResult
 from paired_servicebus.pipeline.spark_processes import (
     TROUBLE,
+    Bar,
     end_process,
     exit_on_signal,
     said,
     start_process,
     wait_for,
+    wait_shown,
 )
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of

@@ -21,7 +21,6 @@ from paired_servicebus.pipeline.report.table_queries import (
     read_incidents,
     read_messages,
     read_pairings,
-    read_total,
     read_unknowns,
     recorded_span,
 )
@@ -295,6 +294,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
     scope = Scope(tables=tables, pairings=chosen.pairings, engines=chosen.engines, since=since, until=until)
     began = episodes[0].began_at if episodes else since
     ended = max((one.ended_at for one in episodes), default=until)
+    base_since = max(recorded[0], (before // 60 + 1) * 60 if before else 0.0)
     timeline, left_out = read_timeline(scope)
     entities, judgement = read_messages(scope, episodes)
     more = [f"{plural(left_out, 'event')} of the timeline are left out"] if left_out else []
@@ -309,7 +309,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         recovered=count_recovered(scope),
         engines=read_engines(scope),
         entities=entities,
-        cost=read_cost(scope, began, min(ended, until), recorded[0], before) if episodes else read_total(scope),
+        cost=read_cost(scope, began, min(ended, until), base_since if episodes else None),
         judgement=judgement,
         timeline=timeline,
         curves=read_curves(scope, episodes, timeline, recorded),

@@ -297,7 +297,7 @@ class EntityRow:
         return self.failover is not None or any(numbers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CauseCost:
     """Billed operations of one cause: all in the incident's minutes, and those beyond the rate before."""
 

@@ -20,7 +20,6 @@ from typing import Any, Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import is_possible
-from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.judging.audit_sql import CLOCKS, IN_FLIGHT
 from paired_servicebus.pipeline.judging.verdict_sql import COUNTED, SUBSCRIBED, VERDICTS
 from paired_servicebus.pipeline.report.report_values import (
@@ -289,18 +288,12 @@ from (select *, kind = 'sends' and list_contains({names}, lower(entity)) as is_n
 
 # The facts that a report cannot have, each with its reason. Those about journals are in the verdict's evidence.
 
-MAX_NAMED: Final = 5
-"""Files that are named."""
-
 
 def read_unknowns(scope: Scope) -> Iterator[str]:
     """Yield a sentence for each fact that the tables lack."""
-    rows = scope.rows(_UNREADABLE)
-    if rows:
-        named = [f"{row['lines']:,} in {repeated(row['file'] or 'a file')}" for row in rows[:MAX_NAMED]]
-        rest = [f"the rest in {len(rows) - MAX_NAMED} more"] if len(rows) > MAX_NAMED else []
-        total = sum(row["lines"] for row in rows)
-        yield f"{plural(total, 'line')} of the journals could not be read: {', '.join([*named, *rest])}"
+    total, files = scope.tables.unreadable()
+    if total:
+        yield f"{plural(total, 'line')} of the journals could not be read: {files}"
     impossible = scope.count(_IMPOSSIBLE, latest=micros(limit_of(scope.tables)))
     if impossible:
         yield f"{plural(impossible, 'record')} with an impossible time: not in any figure by time"
@@ -308,10 +301,6 @@ def read_unknowns(scope: Scope) -> Iterator[str]:
         yield "no sends were counted in this time: failures at callers are unknown"
 
 
-_UNREADABLE: Final = """
-select file, count(*) as lines from events where trouble is not null and kind is distinct from 'gap'
-group by file order by lines desc, file
-"""
 _IMPOSSIBLE: Final = """
 select count(*) as number from events
 where trouble is null and (event_time is null or event_time < timestamp '1970-01-01' or event_time > {latest})
@@ -331,41 +320,26 @@ CAUSED: Final = ("parked", "moves", "pings", "settlements", "receives")
 """Causes of an incident. Sends to the primary are none: the application makes them anyway."""
 
 
-def read_total(scope: Scope) -> IncidentCost:
-    """Return all operations of the scope's time: nothing failed over that could have caused them."""
-    first, last = scope.since // MINUTE * MINUTE, (scope.until // MINUTE + 1) * MINUTE
-    causes = tuple(
-        CauseCost(cause=row["cause"], operations=row["operations"], caused=row["operations"], bytes=row["bytes"])
-        for row in _sums(scope, first, last)
-    )
-    return IncidentCost(minutes=round((last - first) / MINUTE), base_minutes=0, causes=causes)
+def read_cost(scope: Scope, begin: float, end: float, base_since: float | None) -> IncidentCost:
+    """Return the operations of a time's minutes, and those that an incident caused.
 
-
-def read_cost(scope: Scope, begin: float, end: float, recorded: float, before: float | None) -> IncidentCost:
-    """Return the cost of the incident from `begin` to `end`.
-
-    The base rate is that of the hour before `begin`, after the begin of the record, and after `before`: the end of the
-    incident before it.
+    base_since: the begin of the time before that has the base rate, an hour at most; None: nothing failed over that
+    could have caused them, and all are counted.
     """
     first, last = begin // MINUTE * MINUTE, (end // MINUTE + 1) * MINUTE
-    known = [first - BASE, ceil(recorded / MINUTE) * MINUTE, *([(before // MINUTE + 1) * MINUTE] if before else [])]
-    base_since = max(known)
-    base_minutes = max(0, round((first - base_since) / MINUTE))
-    minutes = max(1, round((last - first) / MINUTE))
-    base = {row["cause"]: row for row in _sums(scope, base_since, first)} if base_minutes else {}
+    minutes, base_minutes = max(1, round((last - first) / MINUTE)), 0
+    base: dict[str, Row] = {}
+    if base_since is not None:
+        since = max(first - BASE, ceil(base_since / MINUTE) * MINUTE)
+        base_minutes = max(0, round((first - since) / MINUTE))
+        base = {row["cause"]: row for row in _sums(scope, since, first)} if base_minutes else {}
     share = minutes / base_minutes if base_minutes else 0.0
     causes = []
     for row in _sums(scope, first, last):
         usual = base.get(row["cause"], {"operations": 0, "bytes": 0})
-        caused = row["cause"] in CAUSED
-        causes.append(
-            CauseCost(
-                cause=row["cause"],
-                operations=row["operations"],
-                caused=max(0, round(row["operations"] - usual["operations"] * share)) if caused else 0,
-                bytes=max(0, round(row["bytes"] - usual["bytes"] * share)) if caused else 0,
-            )
-        )
+        is_caused = base_since is None or row["cause"] in CAUSED
+        beyond = {name: max(0, round(row[name] - usual[name] * share)) * is_caused for name in ("operations", "bytes")}
+        causes.append(CauseCost(row["cause"], row["operations"], beyond["operations"], beyond["bytes"]))
     return IncidentCost(minutes=minutes, base_minutes=base_minutes, causes=tuple(causes))
 
 

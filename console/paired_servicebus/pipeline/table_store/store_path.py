@@ -124,10 +124,6 @@ class StorePath:
         with _os_errors(self), self.open("wb") as file:
             file.write(data)
 
-    def touch(self) -> None:
-        """Write an empty file."""
-        self.write_bytes(b"")
-
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has no folders."""
 
