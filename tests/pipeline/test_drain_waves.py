@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import DrainError
 from paired_servicebus.pipeline.drain.drain_command import DrainTargets as Looked
 from paired_servicebus.pipeline.drain.drain_command import refusal, retrying
 from paired_servicebus.pipeline.drain.drain_files import TaskEnd, TaskReport
-from paired_servicebus.pipeline.drain.drain_main import LOCKED, PATIENCE, Depths, QueueDepth, WaveActions, Waves, dealt
+from paired_servicebus.pipeline.drain.drain_main import LOCKED, PATIENCE, Depths, WaveActions, Waves, dealt
 
 WAVE = 10.0
 
@@ -50,7 +51,8 @@ class Namespaces:
         return TaskReport(queue=queue, end=end, moved=moved, set_aside=self.aside)
 
     def depths(self) -> Depths:
-        return {queue: QueueDepth(count) if self.told else None for queue, count in self.lying.items()}
+        counts = {queue: Depth(messages=count, dead_lettered=0, size_bytes=0) for queue, count in self.lying.items()}
+        return counts if self.told else dict.fromkeys(counts)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -296,7 +296,8 @@ class _Drain:
             drain_process.clear_progress(self._plan.spool)
         if told.outcome is None:
             raise DrainError(f"the drain did not go on: {told.trouble}; its log is {log}")
-        return counted(told.outcome, self._tally)
+        counts = {"moved": self._tally.moved, "dead_lettered": self._tally.dead_lettered}
+        return msgspec.structs.replace(told.outcome, **counts)
 
     async def _until_ended(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for the process. Raises TimeoutError: it did not end within END. A second stop ends the wait."""
@@ -314,7 +315,7 @@ class _Drain:
             await asyncio.sleep(LOOK)
             has_ended = process.poll() is not None
             if self._stops > 1:
-                return Told(phase="failed", wave=0, progress=progress_of(order.folder, self._tally), trouble="killed")
+                return Told(phase="failed", wave=0, trouble="killed")
             if time.monotonic() - gathered_at >= GATHER:
                 gathered_at = time.monotonic()
                 await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
@@ -355,11 +356,6 @@ def refuse_foreign(*folders: Path) -> None:
                 f"the journal's folder {folder} {how}, and executors obey its files: chmod go-w it, or name "
                 "another with --journal"
             )
-
-
-def counted(outcome: DrainOutcome, tally: ReceiptTally) -> DrainOutcome:
-    """Return the outcome with the counts of the receipts, since a killed task reports none."""
-    return msgspec.structs.replace(outcome, moved=tally.moved, dead_lettered=tally.dead_lettered)
 
 
 def retrying(master: str) -> str:

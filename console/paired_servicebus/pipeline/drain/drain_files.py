@@ -89,27 +89,13 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt, or all of a run so far.
-
-    `set_aside` is that of the one that was added last: attempts that drain a queue one after the other find the same
-    messages.
-    """
+    """One attempt, or all of a run so far."""
 
     moved: int = 0
     dead_lettered: int = 0
-    set_aside: int = 0
-    text: str = ""
-    at: float = 0.0
-    """Seconds since 1970; 0: never."""
 
     def __add__(self, other: AttemptProgress) -> AttemptProgress:
-        return AttemptProgress(
-            moved=self.moved + other.moved,
-            dead_lettered=self.dead_lettered + other.dead_lettered,
-            set_aside=other.set_aside,
-            text=other.text or self.text,
-            at=max(self.at, other.at),
-        )
+        return AttemptProgress(moved=self.moved + other.moved, dead_lettered=self.dead_lettered + other.dead_lettered)
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,10 +110,11 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended; the counts are those of the receipts."""
+    """How a run ended."""
 
-    moved: int
-    dead_lettered: int
+    moved: int = 0
+    dead_lettered: int = 0
+    """Both by the receipts, since a killed task reports none: the drain's command counts them."""
     set_aside: int
     seconds: float
     waves: int
@@ -141,7 +128,6 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: str
     wave: int
-    progress: AttemptProgress
     outcome: DrainOutcome | None = None
     trouble: str = ""
 

@@ -21,14 +21,15 @@ import msgspec
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.config import PairingConfig, load_config
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import DrainError, PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pipeline.drain import drain_task as drain_task
 from paired_servicebus.pipeline.drain.drain_files import (
-    AttemptProgress,
     DrainOrder,
     DrainOutcome,
     TaskEnd,
@@ -70,15 +71,7 @@ class QueueState:
     is_drained: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDepth:
-    """A queue's messages as its namespace counts them: all, and those that are set to appear later."""
-
-    messages: int
-    scheduled: int = 0
-
-
-Depths = Mapping[int, QueueDepth | None]
+Depths = Mapping[int, Depth | None]
 """By a queue's index; None: not known."""
 
 
@@ -218,11 +211,7 @@ def main(folder: Path, work: Path) -> int:
         log.exception("the drain failed")
         told.tell("failed", trouble=masked(str(error)))
         return 2
-    moved = sum(one.moved for one in told.reports)
-    dead = sum(one.dead_lettered for one in told.reports)
     outcome = DrainOutcome(
-        moved=moved,
-        dead_lettered=dead,
         set_aside=waves.set_aside,
         seconds=time.time() - began,
         waves=waves.count,
@@ -237,7 +226,6 @@ class _Teller:
     """The report of a run in its progress.json."""
 
     def __init__(self, folder: Path) -> None:
-        self.reports: list[TaskReport] = []
         self._folder = folder
         self._wave = 0
 
@@ -246,17 +234,10 @@ class _Teller:
         self._wave = number
         self.tell(text)
 
-    def heard(self, reports: list[TaskReport]) -> list[TaskReport]:
-        """Collect the reports of a wave, and return them."""
-        self.reports += reports
-        for one in reports:
-            log.info("queue %d: %s", one.queue, one)
-        return reports
-
     def tell(self, phase: str, *, outcome: DrainOutcome | None = None, trouble: str = "") -> None:
         """Report the present step, or the end with its outcome or its trouble."""
         log.info("wave %d: %s", self._wave, outcome or phase)
-        told = Told(phase=phase, wave=self._wave, progress=AttemptProgress(), outcome=outcome, trouble=trouble)
+        told = Told(phase=phase, wave=self._wave, outcome=outcome, trouble=trouble)
         write(self._folder / "progress.json", told)
 
 
@@ -275,7 +256,7 @@ def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller
         whole_environment=order.master.startswith("local"),
     ) as spark:
         world = WaveActions(
-            run=lambda deals: told.heard(wave(spark, order, deals)),
+            run=lambda deals: wave(spark, order, deals),
             depths=lambda: _depths(config, order.by_index),
             clock=time.time,
             sleep=time.sleep,
@@ -297,7 +278,10 @@ def wave(spark: Any, order: DrainOrder, deals: tuple[int, ...]) -> list[TaskRepo
         rows = spark.range(0, count, 1, count).mapInArrow(work, drain_task.ROWS).collect()
     except Exception as error:  # whatever py4j, the JVM or a task said
         raise DrainError(f"a wave of {count} tasks failed: {_said(error)}") from error
-    return [msgspec.json.decode(bytes(row["report"]), type=TaskReport) for row in rows]
+    reports = [msgspec.json.decode(bytes(row["report"]), type=TaskReport) for row in rows]
+    for one in reports:
+        log.info("queue %d: %s", one.queue, one)
+    return reports
 
 
 def _said(error: Exception) -> str:
@@ -311,11 +295,9 @@ def _said(error: Exception) -> str:
 def _depths(config: PairingConfig, queues: Mapping[int, str]) -> Depths:
     """Return the depths; an unknown one is None. Raises nothing."""
 
-    async def asked() -> list[QueueDepth | None]:
+    async def asked() -> list[Depth | None]:
         async with open_admin(config.secondary) as admin:
-            return list(
-                await asyncio.gather(*(_depth(partial(backlog_queues.depth, admin, path)) for path in queues.values()))
-            )
+            return await asyncio.gather(*(_depth(admin, path) for path in queues.values()))
 
     try:
         return dict(zip(queues, asyncio.run(asked()), strict=True))
@@ -324,13 +306,12 @@ def _depths(config: PairingConfig, queues: Mapping[int, str]) -> Depths:
         return dict.fromkeys(queues)
 
 
-async def _depth(ask: Callable[[], Any]) -> QueueDepth | None:
+async def _depth(admin: Management, path: str) -> Depth | None:
     try:
-        found = await ask()
+        return await backlog_queues.depth(admin, path)
     except (AzureError, OSError, TimeoutError) as error:
         log.warning("%s", masked(str(error)))
         return None
-    return QueueDepth(found.messages, found.scheduled)
 
 
 def _cluster_settings(order: DrainOrder) -> dict[str, object]:

@@ -128,7 +128,7 @@ class _Task:
                 await tasks.close()
                 await pump.close()
                 await wires.close()
-                receipts.tell(self._told(steering.clock()))
+                receipts.tell(self._told())
             return self._reported(end, text)
 
     def _policy(self, policy: Policy) -> Policy:
@@ -176,7 +176,7 @@ class _Task:
                 seen, seen_at = self._seen(), now
             if now - self._told_at >= TELL:
                 self._told_at = now
-                receipts.tell(self._told(now))
+                receipts.tell(self._told())
                 if is_stopped(self._order.folder):
                     return TaskEnd.STOPPED, ""
             is_over = began is not None and now - began >= self._order.wave_seconds
@@ -190,9 +190,8 @@ class _Task:
     def _seen(self) -> tuple[int, int, int]:
         return self._progress.moved, self._progress.dead_lettered, self._progress.set_aside
 
-    def _told(self, now: float) -> AttemptProgress:
-        moved, dead, aside = self._seen()
-        return AttemptProgress(moved=moved, dead_lettered=dead, set_aside=aside, text=self._progress.line, at=now)
+    def _told(self) -> AttemptProgress:
+        return AttemptProgress(moved=self._progress.moved, dead_lettered=self._progress.dead_lettered)
 
     def _reported(self, end: TaskEnd, text: str) -> TaskReport:
         moved, dead, aside = self._seen()
