@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paired_servicebus.core.model.pairing_events import Event, Record
+from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
@@ -18,12 +19,8 @@ MINUTES_OF_SPARK = pytest.mark.skipif(
     not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs minutes of Spark"
 )
 """Marks what needs Spark, except for the small part that every run has."""
-VIEWS = tuple(table for table in TABLES if table != "verdicts")
-
-
-def numbered(events: Iterable[Event], *, engine: str = "e1", boot: str = "b1", first: int = 1) -> list[Record]:
-    """Events of one boot as records."""
-    return [Record(engine=engine, boot=boot, seq=seq, event=event) for seq, event in enumerate(events, start=first)]
+LONG = 900.0
+"""Seconds that a pipeline may take here."""
 
 
 def write_file(path: Path, told: Sequence[Record]) -> Path:
@@ -52,9 +49,59 @@ def session_of(spark: Any, files: int | None) -> Any:
     return session
 
 
-def rows_of(tables: Path) -> dict[str, list[dict[str, Any]]]:
-    """All rows of all tables, sorted. When they were judged is left out."""
+def begin(*journals: Path, tables: Path, **how: Any) -> PipelineProcess:
+    """Start a pipeline, which makes tables once by default."""
+    return start_pipeline(PipelineOrder(journals=journals, tables=tables, **{"once": True, **how}))
+
+
+def finish(pipeline: PipelineProcess) -> None:
+    """Wait for the end of a pipeline that makes tables once."""
+    try:
+        assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
+    finally:
+        pipeline.stop()
+
+
+def rows_of(tables: Path, unsteady: Mapping[str, Sequence[str]] = {}) -> dict[str, list[dict[str, Any]]]:
+    """All rows of all tables, sorted. When they were judged is left out, and so are unsteady columns of tables.
+
+    Fractions are rounded: sums depend on their order in the last digits.
+    """
+    found = {}
     with Tables.open(tables) as opened:
-        found = {view: sorted(opened.rows(f"select * from {view}"), key=str) for view in VIEWS}
-        found["verdicts"] = sorted(opened.rows("select * exclude (judged_at) from verdicts"), key=str)
+        for table in TABLES:
+            left_out = {"judged_at", *unsteady.get(table, ())}
+            rows = opened.rows(f"select * from {table}")
+            found[table] = sorted((_steady(row, left_out) for row in rows), key=str)
     return found
+
+
+def _steady(row: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
+    kept = {name: value for name, value in row.items() if name not in left_out}
+    return {name: round(value, 9) if isinstance(value, float) else value for name, value in kept.items()}
+
+
+def below(pid: int) -> list[int]:
+    """A process's descendants."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            child = int(stat.parent.name)
+            found += [child, *below(child)]
+    return found
+
+
+def jvm_of(pid: int) -> list[int]:
+    """The JVMs below a process."""
+    return [child for child in below(pid) if _name(child) == "java"]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

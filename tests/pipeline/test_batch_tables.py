@@ -1,10 +1,11 @@
-"""What Spark's SQL makes of batches: sums by minute, engines, gaps, episodes; however the events are cut."""
+"""What the SQL makes of events: sums by minute, engines, gaps, episodes; by Spark however they are cut into batches."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ import pytest
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_events import Record
-from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, rows_of, take_once, write_file
+from paired_servicebus.pipeline.journal_tables import JournalTables
+from paired_servicebus.pipeline.table_store.schema import TABLES
+from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, take_once, write_file
+from tests.pipeline.judged import records_of
 from tests.pipeline.made_tables import utc
+from tests.pipeline.test_spark_judges import compare_tables
 
-pytestmark = [MINUTES_OF_SPARK, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
+numbered = partial(records_of, engine="e1")
 
 T0 = 1_790_000_000.0 - 1_790_000_000.0 % 60
 HOUR = 3600.0
@@ -80,11 +86,17 @@ STORIES: list[list[Record]] = [
 
 
 @pytest.fixture(scope="module")
-def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    write_file(folder / "j" / "whole.jsonl", [*numbered(EVENTS), *(record for story in STORIES for record in story)])
-    take_once(spark, folder / "t", folder / "j")
-    return rows_of(folder / "t")
+    write_file(folder / "whole.jsonl", [*numbered(EVENTS), *(record for story in STORIES for record in story)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(journal: Path) -> dict[str, list[dict[str, Any]]]:
+    """The tables without Spark; Spark's are the same below."""
+    with JournalTables.open([journal]) as tables:
+        return {table: sorted(tables.rows(f"select * from {table}"), key=str) for table in TABLES}
 
 
 def of(made: dict[str, list[dict[str, Any]]], table: str, engine: str) -> list[dict[str, Any]]:
@@ -169,11 +181,12 @@ def test_an_operators_orders_belong_to_their_episode(made: dict[str, list[dict[s
     ]
 
 
+@MINUTES_OF_SPARK
 @pytest.mark.parametrize("seed", [1, 2])
 def test_how_events_are_cut_and_ordered_makes_no_difference(
-    spark: Any, made: dict[str, list[dict[str, Any]]], tmp_path: Path, seed: int
+    spark: Any, journal: Path, tmp_path: Path, seed: int
 ) -> None:
-    """Five files, each a batch, in any order, with some records twice."""
+    """Five files, each a batch, in any order, with some records twice: Spark's tables are those without Spark."""
     chance = random.Random(seed)
     told = [*numbered(EVENTS), *(record for story in STORIES for record in story)]
     chance.shuffle(told)
@@ -182,17 +195,7 @@ def test_how_events_are_cut_and_ordered_makes_no_difference(
         again = chance.sample(told, 3)
         write_file(tmp_path / "j" / f"{number}.jsonl", [*told[number * size : (number + 1) * size], *again])
     take_once(spark, tmp_path / "t", tmp_path / "j", files=1)
-    found = rows_of(tmp_path / "t")
-    for table, rows in made.items():
-        assert _close(found[table]) == _close(rows), table
-
-
-def _close(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sums of fractions depend on their order in the last digits."""
-    return [
-        {name: round(value, 9) if isinstance(value, float) else value for name, value in row.items() if name != "file"}
-        for row in rows
-    ]
+    compare_tables(tmp_path / "t", journal)
 
 
 def started(pairing: str) -> e.Event:
@@ -205,6 +208,7 @@ def parked(name: str) -> e.Event:
     return e.Diverted(at=T0 + 5, entity="orders", message_id=name, queue=0)
 
 
+@MINUTES_OF_SPARK
 def test_a_name_that_is_heard_later_joins_what_is_known(spark: Any, tmp_path: Path) -> None:
     """An application's parked messages were judged before an engine of another name, which moved one, was heard."""
     first = [started("shop"), changed(1, "healthy", "failed over"), parked("a"), parked("b")]

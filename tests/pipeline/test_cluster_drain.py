@@ -17,11 +17,11 @@ import pytest
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.drain.drain_files import ReceiptTally, attempts, progress_of
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.loopback_cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.pairing.backlogs import queue_path
+from tests.pipeline.batches import begin, finish
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
 pytest.importorskip("pyspark")
@@ -83,11 +83,7 @@ def locked(standing: Grounds) -> set[str]:
 def audited(standing: Grounds) -> Tables:
     """The tables of the whole journal."""
     tables = standing.places.state / "tables"
-    pipeline = start_pipeline(PipelineOrder(journals=(standing.places.spool,), tables=tables, once=True))
-    try:
-        assert pipeline.wait(300) == 0, pipeline.trouble()
-    finally:
-        pipeline.stop()
+    finish(begin(standing.places.spool, tables=tables))
     return Tables.open(tables)
 
 
@@ -164,11 +160,7 @@ def test_an_executor_that_is_killed_changes_no_table(spark: Cluster, tmp_path: P
     write_journal(tmp_path, COUNT, per_second=50)
     lines = (line for file in (tmp_path / CLOSED).iterdir() for line in file.read_text().splitlines())
     written = Counter(json.loads(line)["kind"] for line in lines)
-    pipeline = start_pipeline(
-        PipelineOrder(
-            journals=(tmp_path,), tables=tmp_path / "tables", once=True, master=spark.master, settings=SETTINGS
-        )
-    )
+    pipeline = begin(tmp_path, tables=tmp_path / "tables", master=spark.master, settings=SETTINGS)
     try:
         while not (found := executors(spark)):
             assert pipeline.wait(0.05) is None, pipeline.trouble()

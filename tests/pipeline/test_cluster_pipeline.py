@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from tests.bench.spark import loopback_cluster
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
 from tests.bench.spark.synthetic_journal import write_journal
-from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, take_once
+from tests.pipeline.batches import LONG, MINUTES_OF_SPARK, begin, rows_of, take_once
 
 pytestmark = [
     MINUTES_OF_SPARK,
@@ -25,7 +24,6 @@ pytestmark = [
 
 EVENTS = 20_000
 FILES = 8
-LONG = 600.0
 
 
 @pytest.fixture
@@ -35,11 +33,8 @@ def journal(tmp_path: Path) -> Path:
 
 
 def run(master: str, journal: Path, tables: Path) -> tuple[int | None, str]:
-    order = PipelineOrder(
-        journals=(journal,), tables=tables, once=True, master=master,
-        settings={**SETTINGS, "spark.sql.files.maxPartitionBytes": "300k"},
-    )  # fmt: skip
-    pipeline = start_pipeline(order)
+    settings = {**SETTINGS, "spark.sql.files.maxPartitionBytes": "300k"}
+    pipeline = begin(journal, tables=tables, master=master, settings=settings)
     try:
         return pipeline.wait(LONG), pipeline.trouble()
     finally:

@@ -21,9 +21,9 @@ pytest.importorskip("grpc", reason="the extra `connect` is not installed")
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.interpreter import python_environment
 from paired_servicebus.pipeline.spark.spark_session import find_java
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest
 from tests.bench.spark.synthetic_journal import write_journal
+from tests.pipeline.batches import LONG, begin, finish
 from tests.pipeline.test_spark_judges import compare_tables
 from tests.ports import free_port
 
@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 READY = 120.0
-LONG = 900.0
 EVENTS = 6_000
 
 
@@ -74,21 +73,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait()
 
 
-def make(journal: Path, tables: Path, master: str) -> None:
-    pipeline = start_pipeline(PipelineOrder(journals=(journal,), tables=tables, once=True, master=master))
-    try:
-        assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
-    finally:
-        pipeline.stop()
-
-
 def test_a_connect_servers_tables_are_those_without_spark(server: str, tmp_path: Path) -> None:
     write_journal(tmp_path / "j", EVENTS, lines=EVENTS // 4)
     late = sorted((tmp_path / "j" / CLOSED).iterdir())[-1]
     late = late.rename(tmp_path / late.name)
-    make(tmp_path / "j", tmp_path / "there", server)
+    finish(begin(tmp_path / "j", tables=tmp_path / "there", master=server))
     late.rename(tmp_path / "j" / CLOSED / late.name)
-    make(tmp_path / "j", tmp_path / "there", server)
+    finish(begin(tmp_path / "j", tables=tmp_path / "there", master=server))
     compare_tables(tmp_path / "there", tmp_path / "j")
 
 
@@ -96,8 +87,7 @@ def test_a_journal_is_followed_by_a_connect_server(server: str, tmp_path: Path) 
     write_journal(tmp_path / "j", EVENTS, lines=EVENTS // 4)
     late = sorted((tmp_path / "j" / CLOSED).iterdir())[-1]
     late = late.rename(tmp_path / late.name)
-    order = PipelineOrder(journals=(tmp_path / "j",), tables=tmp_path / "t", master=server, trigger=1.0)
-    pipeline = start_pipeline(order)
+    pipeline = begin(tmp_path / "j", tables=tmp_path / "t", once=False, master=server, trigger=1.0)
     try:
         until(tmp_path / "t", EVENTS * 3 // 4, pipeline.log)
         late.rename(tmp_path / "j" / CLOSED / late.name)

@@ -20,9 +20,9 @@ import polars as pl
 
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
-from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, take_once, write_file
+from tests.pipeline.batches import MINUTES_OF_SPARK, take_once, write_file
 from tests.pipeline.made_tables import files_of
-from tests.pipeline.test_batch_tables import EVENTS, STORIES, T0
+from tests.pipeline.test_batch_tables import EVENTS, STORIES, T0, numbered
 
 pytestmark = [MINUTES_OF_SPARK, pytest.mark.timeout(600)]
 

@@ -23,16 +23,15 @@ from paired_servicebus.cli import main
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.journal_tables import JournalTables
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.lake import Change, Lake
 from paired_servicebus.pipeline.table_store.store_path import StorePath, _opened, place_of
 from tests.bench.spark.synthetic_journal import write_journal
+from tests.pipeline.batches import begin, finish
 from tests.pipeline.maven import HADOOP_AWS, jars
 from tests.pipeline.test_spark_judges import compare_tables
 from tests.ports import free_port
 
 READY = 60.0
-LONG = 900.0
 EVENTS = 6_000
 needs_spark = pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "all", reason="python -m tests.long s3-store")
 
@@ -131,12 +130,7 @@ def test_the_pipeline_reads_and_writes_a_store(
     settings = {"spark.jars": jars(tmp_path / "jars", *HADOOP_AWS)}
 
     def make(journal: object, tables: object) -> None:
-        order = PipelineOrder(journals=(Path(str(journal)),), tables=Path(str(tables)), once=True, settings=settings)
-        pipeline = start_pipeline(order)
-        try:
-            assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
-        finally:
-            pipeline.stop()
+        finish(begin(Path(str(journal)), tables=Path(str(tables)), settings=settings))
 
     make(bucket / "journal", bucket / "tables")
     (bucket / "journal" / CLOSED / late.name).write_bytes(late.read_bytes())

@@ -12,19 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineProcess
 from paired_servicebus.pipeline.table_commands import check_tables
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import events
-from tests.pipeline.batches import MINUTES_OF_SPARK
+from tests.pipeline.batches import LONG, MINUTES_OF_SPARK, begin, finish, rows_of
 
 pytestmark = [
     MINUTES_OF_SPARK,
@@ -35,11 +34,10 @@ ENGINES = 20
 EVENTS = 1_500
 LINES = 250
 START = 1_790_000_000.0
-LONG = 400.0
 UNSTEADY = {
     "events": ("file",),
     "audit": ("age",),
-    "verdicts": ("judged_at", "in_flight_age"),
+    "verdicts": ("in_flight_age",),
 }
 """Columns that depend on the moment of a judgement, or on which of two copies was read."""
 
@@ -66,30 +64,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             data = b"\n".join(lines[first : first + LINES]) + b"\n"
             (whole / f"{engine}-b0-{first + 1:012d}.jsonl").write_bytes(data)
     return folder
-
-
-def begin(journals: tuple[Path, ...], tables: Path, *, once: bool) -> PipelineProcess:
-    return start_pipeline(PipelineOrder(journals=journals, tables=tables, once=once, trigger=1.0))
-
-
-def make_once(journals: tuple[Path, ...], tables: Path) -> None:
-    pipeline = begin(journals, tables, once=True)
-    try:
-        assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
-    finally:
-        pipeline.stop()
-
-
-def rows_of(tables: Path) -> dict[str, list[dict[str, Any]]]:
-    """All rows of all tables, sorted, without what is unsteady."""
-    found = {}
-    with Tables.open(tables) as opened:
-        for table in TABLES:
-            left_out = UNSTEADY.get(table, ())
-            rows = opened.rows(f"select * from {table}")
-            kept = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
-            found[table] = sorted(kept, key=str)
-    return found
 
 
 class Shipper:
@@ -165,7 +139,7 @@ def wait_for(tables: Path, pipeline: PipelineProcess, sql: str, wanted: int) -> 
 
 
 def test_journals_that_arrive_in_any_way_make_the_same_tables_as_all_at_once(source: Path, tmp_path: Path) -> None:
-    make_once((source,), tmp_path / "at once")
+    finish(begin(source, tables=tmp_path / "at once"))
     first, second, tables = tmp_path / "first", tmp_path / "second", tmp_path / "shipped"
     first.mkdir()
     second.mkdir()
@@ -174,7 +148,7 @@ def test_journals_that_arrive_in_any_way_make_the_same_tables_as_all_at_once(sou
     paths.remove(late)
     shipper = Shipper(source, first, second, seed=11)
 
-    pipeline = begin((first, second), tables, once=False)
+    pipeline = begin(first, second, tables=tables, once=False, trigger=1.0)
     try:
         shipper.ship(paths)
         wait_for(tables, pipeline, "select count(*) from events", ENGINES * EVENTS - LINES)
@@ -186,9 +160,9 @@ def test_journals_that_arrive_in_any_way_make_the_same_tables_as_all_at_once(sou
         wait_for(tables, pipeline, "select count(*) from events", ENGINES * EVENTS)
     finally:
         pipeline.stop()
-    make_once((first, second), tables)
+    finish(begin(first, second, tables=tables))
 
-    wanted, got = rows_of(tmp_path / "at once"), rows_of(tables)
+    wanted, got = rows_of(tmp_path / "at once", UNSTEADY), rows_of(tables, UNSTEADY)
     assert {table: len(rows) for table, rows in got.items()} == {table: len(rows) for table, rows in wanted.items()}
     for table in TABLES:
         assert got[table] == wanted[table], table

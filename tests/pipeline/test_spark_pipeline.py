@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,19 +21,18 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from paired_servicebus.core.errors import NoTablesError, PipelineError
+from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.ingest import batch_loop
 from paired_servicebus.pipeline.ingest.batch_loop import CHECKPOINTS, BatchLoop
 from paired_servicebus.pipeline.pipeline_command import summary
-from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineProcess
 from paired_servicebus.pipeline.table_store import manifest as versions
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.damaged import GOOD, UNREADABLE
-from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, session_of, take_once
-from tests.pipeline.spark_children import below, jvm_of
+from tests.pipeline.batches import LONG, MINUTES_OF_SPARK, begin, finish, rows_of, session_of, take_once
 
 pytestmark = [
     MINUTES_OF_SPARK,
@@ -45,7 +43,6 @@ pytestmark = [
 EVENTS = 20_000
 PER_SECOND = 50
 LATEST = 1_790_000_500 * 1_000_000
-LONG = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +79,6 @@ def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
     return copy, tmp_path / "its tables"
 
 
-def begin(journal: Path, tables: Path, **how: Any) -> PipelineProcess:
-    return start_pipeline(PipelineOrder(journals=(journal,), tables=tables, **{"once": True, **how}))
-
-
-def finish(pipeline: PipelineProcess) -> None:
-    try:
-        assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
-    finally:
-        pipeline.stop()
-
-
 def until(look: Callable[[], bool], pipeline: PipelineProcess) -> None:
     end = time.monotonic() + LONG
     while not look():
@@ -108,10 +94,6 @@ def batch(folder: Path) -> int:
         return -1
 
 
-def gone(pids: list[int]) -> bool:
-    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
 def test_a_journal_as_tables(made: dict[str, list[dict[str, Any]]]) -> None:
     kinds = [row["trouble"] for row in made["events"] if row["trouble"]]
     assert sorted(kinds) == ["foreign", "other format", "torn", "unknown kind"]
@@ -123,34 +105,6 @@ def test_a_journal_as_tables(made: dict[str, list[dict[str, Any]]]) -> None:
     whole = next(row for row in made["verdicts"] if row["entity"] == "" and row["pairing"] == "")
     assert (whole["unexpected"], whole["duplicates"], whole["lost"]) == (0, 0, 0)
     assert whole["accepted"] == sum(1 for row in made["audit"] if row["answer"] == "accepted")
-
-
-def test_killed_at_any_moment_and_found_late_it_says_the_same(
-    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    journal, folder = stage
-    late = sorted((journal / CLOSED).iterdir())[1]
-    late = late.rename(tmp_path / late.name)  # found after newer ones
-
-    driver = begin(journal, folder)
-    until(lambda: any((folder / "staging").rglob("*.parquet")), driver)
-    processes = below(driver.process.pid)
-    driver.process.kill()
-    driver.process.wait()
-    end = time.monotonic() + 60
-    while not gone(processes) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert gone(processes), "Spark outlived its driver"
-
-    jvm = begin(journal, folder)
-    until(lambda: batch(folder) >= 1, jvm)
-    os.kill(jvm_of(jvm.process.pid)[0], signal.SIGKILL)
-    assert jvm.wait(LONG) == 2
-    assert jvm.trouble()
-
-    late.rename(journal / CLOSED / late.name)
-    finish(begin(journal, folder))
-    assert rows_of(folder) == made
 
 
 def test_lost_records_versions_and_links_and_copied_files_give_nothing_twice(
@@ -217,21 +171,6 @@ def test_counts_beyond_all_sums_stop_nothing(spark: Any, tmp_path: Path) -> None
         assert tables.row("select primary_accepted as n from minutes") == {"n": 0}
 
 
-def test_a_journal_without_a_file_is_an_error_and_makes_no_tables(tmp_path: Path) -> None:
-    (tmp_path / "journal" / CLOSED).mkdir(parents=True)
-    pipeline = begin(tmp_path / "journal", tmp_path / "tables")
-    assert pipeline.wait(LONG) == 2
-    assert pipeline.trouble().startswith(f"there are no journal files in {tmp_path / 'journal'}")
-    assert batch(tmp_path / "tables") == -1
-
-
-def test_somebody_elses_folder_is_refused_and_left_as_it_was(journal: Path, tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").touch()
-    with pytest.raises(PipelineError, match=r"photo\.jpg"):
-        begin(journal, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
-
-
 def test_files_that_the_journal_gave_up_meanwhile_hold_up_nothing(
     spark: Any, stage: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,11 +215,11 @@ def test_a_full_disk_leaves_the_tables_as_they_were(
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2600k,mode=700", "tmpfs", folder], check=False).returncode:
         pytest.skip("nothing can be mounted here")
     try:
-        pipeline = begin(journal, folder)
+        pipeline = begin(journal, tables=folder)
         assert pipeline.wait(LONG) == 2
         assert "No space left" in pipeline.trouble() or "space" in pipeline.log.read_text()
         subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True)
-        finish(begin(journal, folder))
+        finish(begin(journal, tables=folder))
         assert rows_of(folder) == made
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
@@ -290,10 +229,10 @@ def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path], t
     journal, folder = stage
     late = sorted((journal / CLOSED).iterdir())[1]
     late = late.rename(tmp_path / late.name)
-    live = begin(journal, folder, once=False, trigger=1.0)
+    live = begin(journal, tables=folder, once=False, trigger=1.0)
     try:
         until(lambda: batch(folder) >= 1, live)
-        second = begin(journal, folder)
+        second = begin(journal, tables=folder)
         assert second.wait(LONG) == 2
         assert f"another pipeline (pid {live.process.pid}) writes the tables" in second.trouble()
         late.rename(journal / CLOSED / late.name)
