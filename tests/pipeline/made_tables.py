@@ -17,6 +17,7 @@ from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
 from paired_servicebus.pipeline.table_store.schema import COLUMN_OF, COUNTED_KINDS, DATED, NO_DATE, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import write_rows
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 ENGINE, BOOT = "e1", "b1"
 MICROSECONDS = 1_000_000
@@ -139,3 +140,9 @@ def make_tables(
 ) -> Path:
     """Make tables of records, and rows of other tables by their names."""
     return make_version(folder, seen=seen, events=[event_row(record) for record in records], **rows)
+
+
+def tables_of(folder: Path, events: Sequence[Event], **rows: Sequence[Row]) -> Tables:
+    """Tables with these events, and rows of other tables by their names."""
+    seen = (RecordSpan(ENGINE, BOOT, 1, len(events)),) if events else ()
+    return Tables.open(make_version(folder, seen=seen, events=event_rows(events), **rows))

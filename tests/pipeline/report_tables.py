@@ -12,9 +12,10 @@ import duckdb
 
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.pipeline.judging.judge import derive, judge
+from paired_servicebus.pipeline.report.report_command import report_from
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
-from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, TableQueries
+from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, TableQueries, Tables
 from tests.pipeline.judged import end_of, event_rows, load
 from tests.pipeline.made_tables import make_version
 
@@ -89,3 +90,9 @@ def _in_micros(row: Row, columns: Mapping[str, str]) -> dict[str, object]:
         name: round(value * 1e6) if columns[name] == "TIMESTAMP" and isinstance(value, int | float) else value
         for name, value in row.items()
     }
+
+
+def run_report(folder: Path, **options: Any) -> int:
+    """Print the report of the tables in `folder`, or write it into `out` and print where."""
+    with Tables.open(folder) as tables:
+        return report_from(tables, **options)

@@ -71,13 +71,6 @@ def test_one_that_goes_on_has_no_end_and_nothing_after(incidents: Incidents) -> 
     assert (one.open, one.closed_at, figures.after) == (True, None, None)
 
 
-def test_episodes_near_each_other_are_one_incident_and_others_are_not(incidents: Incidents) -> None:
-    near = [changed(290, "suspect", "audit"), changed(295, "failed over", "audit"), changed(300, "healthy", "audit")]
-    far = [changed(900, "forced", "stock"), changed(910, "healthy", "stock")]
-    found = incidents([*OUTAGE, *near, *far])
-    assert [[one.entity for one in chain] for chain, _ in found] == [["orders", "audit"], ["stock"]]
-
-
 def test_figures_are_those_before_during_and_after(incidents: Incidents) -> None:
     counts = [sends(at, "primary", 10) for at in (*range(-100, 0), *range(181, 240))]
     counts += [sends(at, "backlog/3", 4, 1) for at in range(60, 180)]
@@ -102,19 +95,6 @@ def test_what_no_event_covers_is_unknown(incidents: Incidents) -> None:
 def test_operations_are_all_of_them_and_those_added(incidents: Incidents) -> None:
     ((_, figures),) = incidents([*OUTAGE, operations(70, 5, 40), operations(80, 5, 40)])
     assert (figures.during.operations, figures.during.added) == (90, 80)
-
-
-def test_the_end_of_the_engine_ends_what_it_knows(incidents: Incidents) -> None:
-    (((one,), _),) = incidents([*OUTAGE[:2], e.EngineStopped(at=BEGAN + 100, reason="asked to")])
-    assert (one.closed_at, one.outcome, one.end_reason) == (BEGAN + 100, "engine ended", "asked to")
-
-
-def test_pings_are_counted(incidents: Incidents) -> None:
-    pings = [e.PingSent(at=BEGAN + at, entity="orders", number=at) for at in (70, 90)]
-    failed = e.PingFailed(at=BEGAN + 71, entity="orders", number=70, reason="timeout", took=1.0)
-    accepted = e.PingAccepted(at=BEGAN + 91, entity="orders", number=90, took=0.1)
-    (((one,), _),) = incidents([*OUTAGE, *pings, failed, accepted])
-    assert (one.pings, one.pings_accepted) == (2, 1)
 
 
 def test_an_incident_is_of_every_journal_here_and_also_of_open_files(tmp_path: Path) -> None:

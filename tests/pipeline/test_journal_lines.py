@@ -15,16 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from paired_servicebus.cli import main
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.ingest.journal_lines import LONGEST, LONGEST_LINE
 from paired_servicebus.pipeline.table_store.schema import COLUMN_OF
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import events
 from tests.damaged import UNREADABLE, flipped
 from tests.damaged import write as write_journal
 from tests.pipeline.batches import MINUTES_OF_SPARK
-from tests.pipeline.fuzzed_lines import WHOLE, blocks
-from tests.pipeline.journal_lines import NAME, Row, duckdb_rows, spark_rows
+from tests.pipeline.journal_lines import NAME, WHOLE, Row, blocks, duckdb_rows, fuzzed, spark_rows
 from tests.pipeline.made_tables import event_rows, utc
 
 GOOD: Final[dict[str, Any]] = {
@@ -219,3 +220,23 @@ def test_a_strange_line_is_one_wherever_in_a_file_it_is(tmp_path: Path) -> None:
         lines = [strange[0], *(one for bad in strange[1:] for one in (line(), bad)), strange[0], line()]
         rows = duckdb_rows(tmp_path, lines)
         assert ["trouble" in row for row in rows] == [one != line() for one in lines]
+
+
+@MINUTES_OF_SPARK
+def test_the_pipeline_takes_a_journal_of_such_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(4)
+    (tmp_path / "j").mkdir()
+    strange = [fuzzed(chance) for _ in range(2000)]
+    for number in range(4):
+        lines = [*WHOLE[number * 75 : (number + 1) * 75], *strange[number * 500 : (number + 1) * 500]]
+        chance.shuffle(lines)
+        (tmp_path / "j" / f"e-{number}.jsonl").write_bytes(b"null\n" + b"\n".join(lines) + b"\n")
+    tables = tmp_path / "t"
+    assert main(["pipeline", "--journal", str(tmp_path / "j"), "--tables", str(tables), "--once"]) == 0
+    with Tables.open(tables) as opened:
+        found = opened.row("select count(*) as lines from events where trouble is null and engine = 'e' and boot = 'b'")
+        assert found is not None
+        assert found["lines"] == len(WHOLE)
+        assert opened.unreadable()[0] > 1000
+    assert main(["tables", "query", "--tables", str(tables), "select line, trouble from events"]) == 0
+    assert "\x1b" not in capsys.readouterr().out

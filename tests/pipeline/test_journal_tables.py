@@ -30,10 +30,13 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.judging.audit_sql import SECOND
 from paired_servicebus.pipeline.report.report_queries import last_report
+from paired_servicebus.pipeline.table_commands import retire, run_retire
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from tests.approval import Approve
+from tests.pipeline.batches import write_file
 from tests.pipeline.judged import judge, records_of
 from tests.pipeline.test_audit import at_rest, passed_by, receipt, started
+from tests.pipeline.worlds import World, some
 
 
 def put(folder: Path, *groups: Sequence[Record]) -> Path:
@@ -173,3 +176,52 @@ def test_an_engine_that_is_gone_ends_its_episode_with_a_reason(tmp_path: Path, a
     assert found["orders@web-1"]["outcome"] == "engine silent"
     approve.part(found["orders@web-1"]["end_reason"], "errors of the pipeline", has=("15 minutes",))
     assert found["stock@web-3"]["outcome"] == "failed back"
+
+
+WORLD = World(senders=2, gone={"send1": 20}, lost=some(40))
+
+
+def journal_of(folder: Path) -> Path:
+    write_file(folder / "events" / "a-0000000000001-000000000001.jsonl", WORLD.journals())
+    records = [one for one in WORLD.journals() if one.engine == "orders@send1"]
+    write_file(folder / "other" / "events" / "b-0000000000001-000000000001.jsonl", records)
+    return folder
+
+
+def finding(folder: Path) -> tuple[str, str]:
+    with JournalTables.open([folder]) as tables:
+        row = tables.verdict()
+        assert row is not None
+        return row["finding"], row["rests_on"]
+
+
+def test_a_retired_engine_s_end_is_its_last_record_and_the_verdict_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Section 11: "declares an engine gone for good: its end is its last record, and the verdict says so"."""
+    journal = journal_of(tmp_path)
+    assert finding(journal)[0] == "unknown"
+    assert run_retire(journal, "orders@send1", why="its host was scrapped") == 0
+    assert "orders@send1 is declared gone" in capsys.readouterr().out
+    found, grounds = finding(journal)
+    assert found == "lost"
+    assert "orders@send1 was declared gone for good; its last record is of" in grounds
+    with JournalTables.open([journal]) as tables:
+        (row,) = tables.rows("select ended, end_reason, retired_why from engines where retired_at is not null")
+    assert row["ended"] == "retired"
+    assert row["retired_why"] == "its host was scrapped"
+
+
+@pytest.mark.parametrize(
+    ("engine", "why", "said"),
+    [("orders@send9", "gone", "it has orders@send0, orders@send1"), ("orders@send1", " ", "--why")],
+)
+def test_a_mistake_is_refused(tmp_path: Path, engine: str, why: str, said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        retire(journal_of(tmp_path), engine, why=why, by="kim", now=1.0)
+
+
+def test_an_engine_that_starts_again_counts_as_before(tmp_path: Path) -> None:
+    journal = journal_of(tmp_path)
+    retire(journal, "orders@send1", why="gone", by="kim", now=1.0)
+    assert finding(journal)[0] == "unknown", "it recorded something after it was declared gone"

@@ -35,6 +35,7 @@ from paired_servicebus.pipeline.rehearsal.recorded_history import (
     kind_of_reason,
     read_history,
 )
+from tests.damaged import GOOD, UNREADABLE, between, write
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)
@@ -281,3 +282,18 @@ def test_steps_are_spans_up_to_the_end() -> None:
 
     assert load.steps[0] == RateStep(0.0, load.steps[0].rate)
     assert [end for _, end, _ in load.spans(30.0)][-1] <= 30.0
+
+
+NAME = "orders@here-1.jsonl"
+
+
+async def test_a_rehearsal_of_a_damaged_journal_says_what_it_passed_over(tmp_path: Path) -> None:
+    path = await write(tmp_path)
+    lines = path.read_bytes().splitlines()
+    strange = GOOD.replace(b'"kind":"warned","about":"here","text":"good"', b'"kind":"state-changed","entity":"orders",'
+                           b'"was":"healthy","now":"heal\\u0000","why":"x"')  # fmt: skip
+    path.write_bytes(between([*lines, strange], UNREADABLE["a byte that is not UTF-8"]))
+    history = read_history([tmp_path], Policy())
+    said = " ".join(history.unknown)
+    assert f"line {(len(lines) + 1) // 2 + 1} of {path.name} cannot be read" in said
+    assert "what 1 changes of state mean" in said

@@ -35,9 +35,7 @@ from paired_servicebus.pipeline.report.report_command import Wording, as_text, c
 from paired_servicebus.pipeline.report.report_queries import last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import TOGETHER, IncidentEpisode, Report, failovers, incidents
 from paired_servicebus.pipeline.report.sentences import duration, percent
-from paired_servicebus.pipeline.report.table_queries import read_incidents
-from tests.pipeline.report_tables import MemoryTables
-from tests.pipeline.reports import run_report
+from tests.pipeline.report_tables import MemoryTables, run_report
 
 T = 1_700_000_000.0
 """2023-11-14 22:13:20 UTC."""
@@ -288,10 +286,6 @@ def test_an_entitys_failovers_at_all_engines_are_one_row_with_the_worst_of_each(
     assert (one.outcome, one.failed_back_at) == ("open", None), "one engine is not back"
     (both,) = failovers((first, replace(other, engine="f"), again))
     assert (both.outcome, both.failed_back_at) == ("failed back", 450.0)
-
-
-def test_incidents_are_read_oldest_first() -> None:
-    assert [[one.id for one in chain] for chain in read_incidents(made())] == [["e-one-orders-1"]]
 
 
 @pytest.mark.parametrize(

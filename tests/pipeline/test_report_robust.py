@@ -23,7 +23,7 @@ from paired_servicebus.pipeline.report.report_command import (
 )
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.table_store.table_reader import Tables
-from tests.pipeline.reports import run_report
+from tests.pipeline.report_tables import run_report
 from tests.pipeline.test_report import EPISODE, T, made, whole
 
 FORMATS: tuple[Format, ...] = ("text", "html", "json")

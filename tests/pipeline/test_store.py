@@ -25,8 +25,7 @@ from paired_servicebus.pipeline.table_store.manifest import (
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve
-from tests.pipeline.journals import tables_of
-from tests.pipeline.made_tables import event_rows, files_of, make_version, utc
+from tests.pipeline.made_tables import event_rows, files_of, make_version, tables_of, utc
 
 DAY = 86_400.0
 T0 = 1_790_000_000.0

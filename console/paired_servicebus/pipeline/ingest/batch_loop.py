@@ -225,7 +225,7 @@ class _Judgement:
         """Add the new receipts to the known ones; make the view `receipts` of all."""
         existing, table = self._existing, "receipts"
         existing.rows("events", self._manifest.unjudged()).createOrReplaceTempView("new_events")
-        partial = audit_sql.PARTIAL.format(events="new_events", engines="engines")
+        partial = audit_sql.PARTIAL.format(events="new_events")
         files = existing.of(table)
         changed: set[str] = set()
         if files:
@@ -267,13 +267,11 @@ class _Judgement:
     def audit(self) -> dict[str, Files]:
         """Judge; make the view `audit`."""
         spark, existing = self._spark, self._existing
-        given = audit_sql.names(whole=self._whole, now=self._end)
         existing.rows("audit").createOrReplaceTempView("known_audit")
-        for independent in audit_sql.parts(whole=self._whole):
-            made = [partial(self._make, name, query.format(**given)) for name, query in independent.items()]
-            side_by_side(spark, made)
+        for independent in audit_sql.parts(whole=self._whole, now=self._end):
+            side_by_side(spark, [partial(self._make, name, query) for name, query in independent.items()])
         new: list[File | Staged] = [] if self._whole else self._kept_fates()
-        new += self._write("audit", audit_sql.AUDIT.format(**given))
+        new += self._write("audit", audit_sql.AUDIT)
         self._view("audit", new)
         return {"audit": new, "verdicts": self._verdicts()}
 

@@ -113,11 +113,11 @@ from (select /*+ repartition(message_id) */ raw.engine, raw.boot, raw.seq, raw.e
       from {{events}} as raw
       where trouble is null and message_id is not null and entity is not null
         and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')) as event
-left join (select engine, boot, max(pairing) as pairing from {{engines}} group by engine, boot) as known
+left join (select engine, boot, max(pairing) as pairing from engines group by engine, boot) as known
   on event.engine = known.engine and event.boot = known.boot
 """
-"""Of the views `events` (not summed yet) and `engines`. Spark moves the rows to their messages while they are narrow,
-and then sums them in one step."""
+"""Of the view `engines` and of `events`, those that are not summed yet. Spark moves the rows to their messages while
+they are narrow, and then sums them in one step."""
 
 _RECEIPT_SUMS: Final = (
     "direct",
@@ -151,7 +151,7 @@ group by message_id, pairing, lower(entity), lower(coalesce(subscription, ''))
 """By the message's id first: ids differ early, where keys begin with the pairing's name, and Spark compares them so."""
 
 
-_BOOTS: Final = "select pairing, engine, boot, syphon, first_at, last_at, ended, complete_from from {engines}"
+_BOOTS: Final = "select pairing, engine, boot, syphon, first_at, last_at, ended, complete_from from engines"
 _COVER: Final = """
 select pairing, max(complete_from) as covered_from,
        min(case when ended in ('running', 'silent') then last_at end) as covered_to,
@@ -170,7 +170,7 @@ from cover
 """
 """`readings_to`: the latest reading of a queue after which no journal here is behind by more than IN_FLIGHT."""
 
-_PLACED: Final = "with placed as (select *, lower(entity) as folded from {receipts})"
+_PLACED: Final = "with placed as (select *, lower(entity) as folded from receipts)"
 _ENTITIES: Final = f"""
 {_PLACED}
 select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
@@ -268,7 +268,7 @@ on the order is judged. `turn_at` null: all of it, as at the first judgement and
 ALL_TURNS: Final = """
 select pairing, lower(entity) as folded, received_by, cast(null as timestamp) as turn_at, '' as turn_boot,
        cast(0 as bigint) as turn_seq
-from {receipts} where received > 0 group by pairing, lower(entity), received_by
+from receipts where received > 0 group by pairing, lower(entity), received_by
 """
 HEIGHTS: Final = f"""
 {_DELIVERIES}
@@ -306,7 +306,7 @@ select pairing, folded, message_id from (
 """
 """The keys of the messages that are judged."""
 SCOPED: Final = """
-select /*+ broadcast(scope) */ receipts.* from {receipts} as receipts
+select /*+ broadcast(scope) */ receipts.* from receipts
 semi join scope on receipts.pairing = scope.pairing and lower(receipts.entity) = scope.folded
                and receipts.message_id = scope.message_id
 """
@@ -474,7 +474,7 @@ depths as (
         from (select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="readings.engine")}) as pairing,
                      queue, read_at,
                      coalesce(depth, 0) + coalesce(scheduled, 0) + coalesce(dead_lettered, 0) as held
-              from {{backlog}} as readings
+              from backlog as readings
               left join (select engine, max(pairing) as pairing from boots group by engine) as known
                 on readings.engine = known.engine
               where read_at is not null) as readings
@@ -554,7 +554,7 @@ _SUSPECTS: Final = "select pairing, folded from judged where fate in ('lost', 'e
 _OF_SUSPECTS: Final = """
     select /*+ broadcast(suspects) */ suspects.pairing, suspects.folded, direct, diverted, moved, in_doubt, received,
            reached_by, reached_at, reached_seq, received_at
-    from {receipts} as placed join suspects on placed.pairing = suspects.pairing
+    from receipts as placed join suspects on placed.pairing = suspects.pairing
                                            and lower(placed.entity) = suspects.folded
     where received > 0
 """
@@ -609,24 +609,18 @@ where fate = 'expired' and unix_micros(later_at) < unix_micros(reached_at) + tim
 Parts = tuple[dict[str, str], ...]
 
 
-def names(*, whole: bool, now: int, in_flight: int = IN_FLIGHT) -> dict[str, object]:
-    """Return the parameters of all statements, for views of the tables' own names."""
-    return {
-        "events": "events", "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": now,
-        "in_flight": in_flight, "scoped": "receipts" if whole else "scoped",
-    }  # fmt: skip
-
-
-def parts(*, whole: bool) -> Parts:
-    """Return the statements of the parts, by name; each reads those of the lines above it. Parameters as of AUDIT.
+def parts(*, whole: bool, now: int, in_flight: int = IN_FLIGHT) -> Parts:
+    """Return the statements of the parts, by name; each reads those of the lines above it, and the tables' own names.
 
     Args:
         whole: judge all messages; otherwise those of `scope`, from `touched` and `known_audit`.
+        now: the journals' end in microseconds (this machine's clock, if that is earlier).
+        in_flight: microseconds that a message is in flight at least.
     """
     turns = ALL_TURNS if whole else TURNS
     heights = {"heights": NO_HEIGHTS} if whole else {"heights": HEIGHTS, "scope": SCOPE}
     late = _LATE if whole else _LATE + _STILL_LATE
-    return (
+    found: Parts = (
         {"boots": _BOOTS, "entities": _ENTITIES},
         {"cover": _COVER, "receivers": _RECEIVERS, "clocks": CLOCKS, "listeners": _LISTENERS, "turns": turns},
         {"reach": _REACH, "recent": _RECENT, **heights},
@@ -636,6 +630,8 @@ def parts(*, whole: bool) -> Parts:
         {"suspects": _SUSPECTS},
         {"doubts": _DOUBTS, "overtaken": _OVERTAKEN},
     )  # fmt: skip
+    given = {"now": now, "in_flight": in_flight, "scoped": "receipts" if whole else "scoped"}
+    return tuple({name: query.format(**given) for name, query in group.items()} for group in found)
 
 
 LARGE: Final = frozenset({"heights", "scope", "scoped", "late", "missed", "judged", "overtaken"})
@@ -698,5 +694,3 @@ select pairing, entity, message_id, status, answer, key, queue, {_REASON} as rea
        case when status = 'unknown' and fate = 'lost' and strangers = 0 then true else false end as is_shared
 from weighed
 """
-"""Parameters: `now`, the journals' end in microseconds (this machine's clock, if that is earlier); `in_flight`, the
-limit in microseconds; `scoped`, the receipts of the messages that are judged."""

@@ -52,9 +52,8 @@ def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT, again: 
         again: the tables `receipts` and `audit` are of an earlier judgement, and the view `new_events` has what came
             since: only messages that these touch, or whose fate is open, are judged.
     """
-    given = audit_sql.names(whole=not again, now=now, in_flight=in_flight)
     columns = ", ".join(TABLES["receipts"])
-    partials = audit_sql.PARTIAL.format(events="new_events" if again else "events", engines="engines")
+    partials = audit_sql.PARTIAL.format(events="new_events" if again else "events")
     if again:
         engine.make("new_receipts", partials)
         engine.make("touched", audit_sql.TOUCHED)
@@ -62,10 +61,10 @@ def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT, again: 
         engine.make("known_audit", "select * from audit")
         partials = f"select {columns} from new_receipts union all select {columns} from receipts"
     engine.make("receipts", audit_sql.MERGE.format(partials=f"({partials}) as partials"))
-    for independent in audit_sql.parts(whole=not again):
+    for independent in audit_sql.parts(whole=not again, now=now, in_flight=in_flight):
         for name, statement in independent.items():
-            engine.make(name, statement.format(**given))
-    audit = audit_sql.AUDIT.format(**given)
+            engine.make(name, statement)
+    audit = audit_sql.AUDIT
     if again:
         audit += f" union all select {', '.join(TABLES['audit'])} from ({audit_sql.KEPT}) as kept"
     engine.make("audit", audit)

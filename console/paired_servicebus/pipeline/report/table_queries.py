@@ -463,7 +463,7 @@ with audit as (select * from main.audit where {{at_risk}}),
 receipts as (select * from main.receipts where {_PART} and first_at <= {{until}} and date <= cast({{until}} as date)),
 engines as (select * from main.engines where {_PART}),
 covering as ({_COVERING}),
-clocks as ({CLOCKS.format(receipts="receipts")}),
+clocks as ({CLOCKS}),
 counted as ({COUNTED}),
 subscribed as ({SUBSCRIBED}),
 found as ({VERDICTS.format(now=0, journals="covering")})
