@@ -33,10 +33,8 @@ from paired_servicebus.core.operator.failover_readiness import (
     SYPHON,
     TOKENS,
     Evidence,
-    ExpiryEvidence,
     QueueEvidence,
     TokenEvidence,
-    TooLarge,
     judge,
     unreachable,
     with_sends,
@@ -65,7 +63,7 @@ GOOD = Evidence(
     tokens=(TokenEvidence(namespace="backup"),),
     syphon=SyphonStatus.IDLE,
     too_large=(),
-    expiry=(ExpiryEvidence(path="orders", dead_letters=False),),
+    expiry=(("orders", False),),
     expiry_at=5.0,
     last_drill=DRILLED,
     drills_read=True,
@@ -129,15 +127,15 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
         (SIZES, {"too_large": None}, UNKNOWN, "only an engine that sends can count them"),
         (
             SIZES,
-            {"too_large": (TooLarge(entity="orders", messages=3),), "limit_bytes": 262144},
+            {"too_large": (("orders", 3),), "limit_bytes": 262144},
             WARN,
             "messages that would not survive failover (limit 262,144 bytes): 3 to orders",
         ),
-        (SIZES, {"too_large": (TooLarge(entity="orders", messages=0),)}, OK, "would have fitted"),
+        (SIZES, {"too_large": (("orders", 0),)}, OK, "would have fitted"),
         (EXPIRY, {"ping": "link", "expiry": None}, OK, 'ping = "link"'),
         (EXPIRY, {"expiry": None}, UNKNOWN, "unknown"),
-        (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=None),)}, UNKNOWN, "not known: orders"),
-        (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=True),)}, WARN, "dead-lettered by: orders"),
+        (EXPIRY, {"expiry": (("orders", None),)}, UNKNOWN, "not known: orders"),
+        (EXPIRY, {"expiry": (("orders", True),)}, WARN, "dead-lettered by: orders"),
     ],
 )
 def test_what_was_seen_is_judged(what: str, changes: dict[str, Any], verdict: FindingVerdict, said: str) -> None:
@@ -156,7 +154,7 @@ def test_parked_messages_with_no_syphon_known_to_run_warn() -> None:
 
 def test_pings_that_would_be_dead_lettered_are_warned_of(approve: Approve) -> None:
     """The console warns where an entity dead-letters on expiry (each ping would land there)."""
-    finding = found(EXPIRY, expiry=(ExpiryEvidence(path="orders", dead_letters=True),))
+    finding = found(EXPIRY, expiry=(("orders", True),))
     approve.part(finding.todo, "rules")
 
 

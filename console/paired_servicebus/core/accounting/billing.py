@@ -39,11 +39,6 @@ def idle_receives(*, backlog_queues: int, window: float, engines: int, seconds: 
     return backlog_queues * engines * seconds / window
 
 
-def idle_searches(*, backlog_queues: int, engines: int, seconds: float) -> float:
-    """Return the maximum searches of idle syphons, one peek each."""
-    return backlog_queues * engines * seconds / SEARCH_INTERVAL_SECONDS
-
-
 def probes_a_day(*, interval: float, ping: PingKind) -> int:
     """Return the maximum operations a day for probing one entity, reached without any sends.
 

@@ -115,16 +115,7 @@ class SyphonEvidence:
 
 def judge(sight: SyphonEvidence) -> tuple[SyphonStatus, str]:
     """Return the status and the sentence of the first rule that holds."""
-    return next((row.status, row.text(sight)) for row in ROWS if row.holds(sight))
-
-
-@dataclass(frozen=True, slots=True)
-class StatusRule:
-    """One rule: a condition, a status and a sentence."""
-
-    holds: Callable[[SyphonEvidence], bool]
-    status: SyphonStatus
-    text: Callable[[SyphonEvidence], str]
+    return next((status, text(sight)) for holds, status, text in ROWS if holds(sight))
 
 
 def _is_stuck(it: SyphonEvidence) -> bool:
@@ -132,22 +123,6 @@ def _is_stuck(it: SyphonEvidence) -> bool:
         return False
     return not it.away or (it.takes and not it.others)
 
-
-ROWS: Final = (
-    StatusRule(lambda it: bool(it.paused), SyphonStatus.PAUSED, lambda it: it.paused),
-    StatusRule(lambda it: bool(it.failing), SyphonStatus.STUCK, lambda it: it.failing),
-    StatusRule(
-        lambda it: it.moves_now or (it.moved_lately and it.parked != 0), SyphonStatus.RUNNING, lambda it: _running(it)
-    ),
-    StatusRule(_is_stuck, SyphonStatus.STUCK, lambda it: _stuck(it)),
-    StatusRule(lambda it: bool(it.parked and it.away), SyphonStatus.WAITING, lambda it: _for_destinations(it)),
-    StatusRule(lambda it: bool(it.parked and it.paused_queues), SyphonStatus.WAITING, lambda it: _for_an_operator(it)),
-    StatusRule(lambda it: bool(it.parked and it.others_busy), SyphonStatus.WAITING, lambda it: _for_others(it)),
-    StatusRule(lambda it: bool(it.parked), SyphonStatus.WAITING, lambda it: _for_a_reason_unknown(it)),
-    StatusRule(lambda it: it.parked is None or not it.is_whole, SyphonStatus.IDLE, lambda _: _UNREAD),
-    StatusRule(lambda _: True, SyphonStatus.IDLE, lambda it: _idle(it)),
-)
-"""The first rule that holds counts; the last one always holds."""
 
 _UNREAD: Final = "nothing received; the depth of some queues is unknown"
 
@@ -195,6 +170,21 @@ def _last(it: SyphonEvidence) -> str:
 
 def _count(it: SyphonEvidence) -> str:
     return plural(it.parked or 0, "message")
+
+
+ROWS: Final[tuple[tuple[Callable[[SyphonEvidence], bool], SyphonStatus, Callable[[SyphonEvidence], str]], ...]] = (
+    (lambda it: bool(it.paused), SyphonStatus.PAUSED, lambda it: it.paused),
+    (lambda it: bool(it.failing), SyphonStatus.STUCK, lambda it: it.failing),
+    (lambda it: it.moves_now or (it.moved_lately and it.parked != 0), SyphonStatus.RUNNING, _running),
+    (_is_stuck, SyphonStatus.STUCK, _stuck),
+    (lambda it: bool(it.parked and it.away), SyphonStatus.WAITING, _for_destinations),
+    (lambda it: bool(it.parked and it.paused_queues), SyphonStatus.WAITING, _for_an_operator),
+    (lambda it: bool(it.parked and it.others_busy), SyphonStatus.WAITING, _for_others),
+    (lambda it: bool(it.parked), SyphonStatus.WAITING, _for_a_reason_unknown),
+    (lambda it: it.parked is None or not it.is_whole, SyphonStatus.IDLE, lambda _: _UNREAD),
+    (lambda _: True, SyphonStatus.IDLE, _idle),
+)
+"""A condition, a status and a sentence. The first rule that holds counts; the last one always holds."""
 
 
 STALLED_AFTER: Final = 900.0

@@ -247,11 +247,14 @@ def _elsewhere(snapshot: Snapshot) -> str:
 
 
 def redrive_from_now(snapshot: Snapshot, aim: Command) -> str:
-    counts = [queue.dead_lettered for queue in queues_of(snapshot, aim)]
-    known = [count for count in counts if count is not None]
-    letters = plural(sum(known), "dead letter") if len(known) == len(counts) else f"dead letters ({UNKNOWN} how many)"
+    letters = _counted([queue.dead_lettered for queue in queues_of(snapshot, aim)], "dead letter")
     where = ", ".join(f"backlog/{index}" for index in aim.targets)
     return f"{letters} of {where} are re-driven; their cause may dead-letter them again"
+
+
+def _counted(counts: list[int | None], noun: str) -> str:
+    known = [count for count in counts if count is not None]
+    return plural(sum(known), noun) if len(known) == len(counts) else f"{noun}s ({UNKNOWN} how many)"
 
 
 def redrive_letters_from_now(_snapshot: Snapshot, aim: Command) -> str:
@@ -288,9 +291,7 @@ def _unused_line(one: UnusedQueue) -> str:
 
 
 def move_from_now(snapshot: Snapshot, aim: Command) -> str:
-    counts = [one.messages for one in unused_of(snapshot, aim)]
-    known = [count for count in counts if count is not None]
-    messages = plural(sum(known), "message") if len(known) == len(counts) else f"messages ({UNKNOWN} how many)"
+    messages = _counted([one.messages for one in unused_of(snapshot, aim)], "message")
     return f"{messages} go to the destinations they were parked for, on {snapshot.primary}"
 
 

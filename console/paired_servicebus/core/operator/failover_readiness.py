@@ -81,22 +81,6 @@ class TokenEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TooLarge:
-    """Messages of one entity that the primary accepted and a backlog queue would not."""
-
-    entity: str
-    messages: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiryEvidence:
-    """Whether an entity, or a subscription of it, dead-letters expired messages, which includes pings."""
-
-    path: str
-    dead_letters: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """The evidence at `at`; evidence that was not gathered keeps its default."""
 
@@ -111,11 +95,13 @@ class Evidence:
     """This engine's syphon; None: no engine was asked."""
     syphons_elsewhere: tuple[str, ...] = ()
     """Other engines with a syphon for the same namespaces."""
-    too_large: tuple[TooLarge, ...] | None = None
+    too_large: tuple[tuple[str, int], ...] | None = None
+    """By entity, its messages that the primary accepted and a backlog queue would not."""
     limit_bytes: int | None = None
     """Maximum bytes of a message in the backlog."""
     ping: PingKind = "message"
-    expiry: tuple[ExpiryEvidence, ...] | None = None
+    expiry: tuple[tuple[str, bool | None], ...] | None = None
+    """By queue or subscription, whether it dead-letters expired messages, which includes pings."""
     expiry_at: float | None = None
     last_drill: LastDrill | None = None
     """None: never drilled, as far as the files of this machine know, or unknown."""
@@ -313,7 +299,7 @@ def _syphon(evidence: Evidence) -> _Answer:
 def _sizes(evidence: Evidence) -> _Answer:
     if evidence.too_large is None:
         return _Answer(UNKNOWN, "only an engine that sends can count them")
-    large = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
+    large = [f"{number:,} to {path}" for path, number in evidence.too_large if number]
     limit = f" (limit {evidence.limit_bytes:,} bytes)" if evidence.limit_bytes else ""
     if not large:
         return _Answer(OK, f"every message this engine sent would have fitted into the backlog{limit}", evidence.at)
@@ -327,8 +313,8 @@ def _expiry(evidence: Evidence) -> _Answer:
     if evidence.expiry is None:
         seen = "unknown whether entities dead-letter on expiry: the primary's management did not report it"
         return _Answer(UNKNOWN, seen)
-    hit = [one.path for one in evidence.expiry if one.dead_letters]
-    blind = [one.path for one in evidence.expiry if one.dead_letters is None]
+    hit = [path for path, is_kept in evidence.expiry if is_kept]
+    blind = [path for path, is_kept in evidence.expiry if is_kept is None]
     seen = f"on expiry dead-lettered by: {join_names(hit)}" if hit else "no examined entity dead-letters on expiry"
     if blind:
         seen += f"; not known: {join_names(blind)}"

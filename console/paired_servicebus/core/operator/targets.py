@@ -149,14 +149,9 @@ def unused_of(snapshot: Snapshot, aim: Command) -> list[UnusedQueue]:
 
 def all_there(snapshot: Snapshot, aim: Command) -> bool:
     """Return whether the snapshot has each target of a kind that it lists."""
-    listed: dict[str, Sequence[object]] = {
-        Scope.ENTITY: entities_of(snapshot, aim),
-        Scope.QUEUE: queues_of(snapshot, aim),
-        Scope.UNUSED: unused_of(snapshot, aim),
-        Scope.DEAD_LETTERS: queues_of(snapshot, aim),
-    }
-    found = listed.get(aim.scope)
-    return found is None or len(found) == len(aim.targets) > 0
+    if aim.scope not in (Scope.ENTITY, Scope.QUEUE, Scope.UNUSED, Scope.DEAD_LETTERS):
+        return True
+    return bool(aim.targets) and not any(unknown_target(snapshot, aim.scope, one) for one in aim.targets)
 
 
 def unknown_target(snapshot: Snapshot, scope: str, target: str) -> str:

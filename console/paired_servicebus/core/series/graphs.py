@@ -135,15 +135,6 @@ Values = dict[str, float]
 _NO_CALLS: Final[Buckets] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """The counters of a snapshot: messages accepted, parked and refused by entity; and moved."""
-
-    at: float
-    by_entity: Mapping[str, tuple[int, int, int]]
-    moved: int
-
-
 class _Ring:
     """The curves of one subject."""
 
@@ -173,7 +164,7 @@ class SeriesRing:
         self._total = _Ring(NAMES, 0)
         self._entities: dict[str, _Ring] = {}
         self._length = 0
-        self._before: _Counts | None = None
+        self._before: Snapshot | None = None
         self._crowded = False
         self._marks: deque[Mark] = deque(maxlen=MOST_MARKS)
         self._new_marks: list[Mark] = []
@@ -188,19 +179,18 @@ class SeriesRing:
 
         times: the calls since the snapshot before, by entity.
         """
-        before, now = self._before, _counts(snapshot)
-        self._before = now
+        before, self._before = self._before, snapshot
         if before is None:
             return None
-        seconds = now.at - before.at
+        seconds = snapshot.at - before.at
         missed = min(KEPT, max(0, round(seconds / STEP_SECONDS) - 1))
         for _ in range(missed):
             self._add_step({}, {})
-        entities = _of_entities(before, now, times, seconds)
-        self._add_step(_of_engine(entities, before, now, snapshot, joined(times.values()), seconds), entities)
+        entities = _of_entities(before, snapshot, times, seconds)
+        self._add_step(_of_engine(entities, before, snapshot, joined(times.values()), seconds), entities)
         marks, self._new_marks = tuple(self._new_marks), []
         kept = {path: ring.curves(1) for path, ring in self._entities.items() if ring.quiet == 0}
-        return self._graphs(now.at, self._total.curves(1), kept, marks, whole=False)
+        return self._graphs(snapshot.at, self._total.curves(1), kept, marks, whole=False)
 
     def whole(self) -> Graphs | None:
         """Return all curves; None before the second snapshot."""
@@ -231,31 +221,27 @@ class SeriesRing:
         self._length = min(KEPT, self._length + 1)
 
 
-def _counts(snapshot: Snapshot) -> _Counts:
-    counts = {entity.path: (entity.accepted, entity.diverted, entity.refused) for entity in snapshot.entities}
-    return _Counts(snapshot.at, counts, snapshot.syphon.moved)
+def _counts(snapshot: Snapshot) -> dict[str, tuple[int, int, int]]:
+    """Return the messages accepted, parked and refused by entity."""
+    return {entity.path: (entity.accepted, entity.diverted, entity.refused) for entity in snapshot.entities}
 
 
-def _of_entities(before: _Counts, now: _Counts, times: Mapping[str, Buckets], seconds: float) -> dict[str, Values]:
+def _of_entities(before: Snapshot, now: Snapshot, times: Mapping[str, Buckets], seconds: float) -> dict[str, Values]:
     found: dict[str, Values] = {}
-    for path, counts in now.by_entity.items():
-        was = before.by_entity.get(path, (0, 0, 0))
+    earlier = _counts(before)
+    for path, counts in _counts(now).items():
+        was = earlier.get(path, (0, 0, 0))
         rates = (_rate(new - old, seconds) for new, old in zip(counts, was, strict=True))
         found[path] = dict(zip(RATES, rates, strict=True)) | _percentiles(times.get(path, _NO_CALLS))
     return found
 
 
 def _of_engine(
-    entities: Mapping[str, Values],
-    before: _Counts,
-    now: _Counts,
-    snapshot: Snapshot,
-    calls: Buckets,
-    seconds: float,
+    entities: Mapping[str, Values], before: Snapshot, now: Snapshot, calls: Buckets, seconds: float
 ) -> Values:
     sums = {name: sum(values[name] for values in entities.values()) for name in RATES}
-    moved = _rate(now.moved - before.moved, seconds)
-    return {**sums, **_percentiles(calls), "parked": _parked(snapshot), "moved": moved}
+    moved = _rate(now.syphon.moved - before.syphon.moved, seconds)
+    return {**sums, **_percentiles(calls), "parked": _parked(now), "moved": moved}
 
 
 def _percentiles(calls: Buckets) -> Values:

@@ -25,7 +25,6 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.snapshot import BUSY_STATUSES, MOVING_STATUSES, Readiness, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.failover_readiness import (
     Evidence,
-    ExpiryEvidence,
     judge,
 )
 from paired_servicebus.durable_file import replace_file
@@ -108,7 +107,7 @@ class LocalEvidence:
         self._config = config
         self._places = places
         self._clock = Clock()
-        self._expiry: tuple[ExpiryEvidence, ...] | None = None
+        self._expiry: tuple[tuple[str, bool | None], ...] | None = None
         self._expiry_at: float | None = None
 
     async def add(self, evidence: Evidence) -> Evidence:
@@ -134,7 +133,7 @@ class LocalEvidence:
                 found = tuple([await expiry(admin, path) for path in config.entities])
         except (AzureError, ConfigurationError, OSError, TimeoutError, ValueError):
             return  # no management on this side, or not now: the last reading stays, with its time
-        if any(one.dead_letters is not None for one in found) or self._expiry is None:
+        if any(is_kept is not None for _, is_kept in found) or self._expiry is None:
             self._expiry, self._expiry_at = found, now
 
 

@@ -57,10 +57,8 @@ from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, Unus
 from paired_servicebus.core.model.verdict import FailureKind, Judge, judge
 from paired_servicebus.core.operator.failover_readiness import (
     Evidence,
-    ExpiryEvidence,
     QueueEvidence,
     TokenEvidence,
-    TooLarge,
 )
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
@@ -705,13 +703,13 @@ async def validity(client: ServiceBusClient) -> TokenEvidence:
     return TokenEvidence(namespace=host, expires_at=float(token.expires_on))
 
 
-async def expiry(admin: Management, path: str) -> ExpiryEvidence:
-    """Return whether a queue, or a subscription of a topic, dead-letters expired messages; None: unknown."""
+async def expiry(admin: Management, path: str) -> tuple[str, bool | None]:
+    """Return a queue's or subscription's path, and whether it dead-letters expired messages; None: unknown."""
     try:
         kept = await bounded(admin.keeps_expired(path), CALL, f"reading the settings of {path}")
     except (AzureError, OSError, TimeoutError):
-        return ExpiryEvidence(path=path, dead_letters=None)
-    return ExpiryEvidence(path=kept or path, dead_letters=None if kept is None else bool(kept))
+        return path, None
+    return kept or path, None if kept is None else bool(kept)
 
 
 SETTINGS_SECONDS: Final = 300.0
@@ -786,12 +784,12 @@ class Inspection:
             trouble=self._poller.trouble,
         )
 
-    def _too_large(self) -> tuple[TooLarge, ...] | None:
+    def _too_large(self) -> tuple[tuple[str, int], ...] | None:
         """Return the too large messages by entity; None if no sent message could be measured."""
         tallies = [(one.path, self._steering.tally(one.path)) for one in self._steering.machine.entities()]
         if not any(sends.accepted for _, tally in tallies for sends in tally.routes.values()):
             return None
-        return tuple(TooLarge(entity=path, messages=tally.too_large) for path, tally in tallies)
+        return tuple((path, tally.too_large) for path, tally in tallies)
 
     def _with_counts(self, index: int, proof: QueueEvidence) -> QueueEvidence:
         sample = self._poller.found.get(index)

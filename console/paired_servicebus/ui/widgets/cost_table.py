@@ -12,9 +12,9 @@ from typing import Final
 from paired_servicebus.core.accounting.billing import (
     DAY,
     PARKED_MESSAGE_OPERATIONS,
+    SEARCH_INTERVAL_SECONDS,
     Price,
     idle_receives,
-    idle_searches,
     probes_a_day,
 )
 from paired_servicebus.core.model.snapshot import Meter, Snapshot
@@ -131,8 +131,9 @@ def _idle(snapshot: Snapshot) -> str:
     if not policy.enable_syphon:
         return "no extra cost: this engine runs none"
     queues = len(snapshot.queues)
-    waits = idle_receives(backlog_queues=queues, window=policy.syphon_receive_window, engines=1, seconds=DAY)
-    return f"{waits + idle_searches(backlog_queues=queues, engines=1, seconds=DAY):,.0f} calls a day per engine"
+    windows = (policy.syphon_receive_window, SEARCH_INTERVAL_SECONDS)  # receives and, at most, searches
+    calls = sum(idle_receives(backlog_queues=queues, window=window, engines=1, seconds=DAY) for window in windows)
+    return f"{calls:,.0f} calls a day per engine"
 
 
 def _so_far(billed: Meter) -> str:
