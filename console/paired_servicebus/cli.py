@@ -340,7 +340,7 @@ def _dashboard(
 ) -> int:
     from paired_servicebus.engine.fleet.order_signatures import sign
     from paired_servicebus.ui import run_dashboard  # with Textual behind it
-    from paired_servicebus.ui.engines.order_signer import OrderSigner
+    from paired_servicebus.ui.engines.feed import OrderSigner
 
     signer = OrderSigner(key=str(key), sign=partial(sign, key=key.expanduser()))
     return run_dashboard(

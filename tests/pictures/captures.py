@@ -29,7 +29,7 @@ from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.journal import records
 from paired_servicebus.ui.state import incident_history
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.incident_history import IncidentHistory
 
 DURATION: Final = 60.0
 SEED: Final = 7
@@ -56,7 +56,7 @@ class Capture:
 
     snapshot: Snapshot
     records: tuple[Record, ...]
-    past: HistoryNews | None = None
+    past: IncidentHistory | None = None
     graphs: Graphs | None = None
 
 
@@ -99,7 +99,7 @@ def read(source: Path) -> Capture:
     graphs = _graphs_of(rest[0]) if rest else None
     known = (records.decode(line) for line in (rest if graphs is None else rest[1:]))
     beside = _past_of(source)
-    past = msgspec.json.decode(beside.read_bytes(), type=HistoryNews) if beside.exists() else None
+    past = msgspec.json.decode(beside.read_bytes(), type=IncidentHistory) if beside.exists() else None
     return Capture(sent.snapshot, tuple(record for record in known if record is not None), past, graphs)
 
 

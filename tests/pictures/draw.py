@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.model.pairing_events import Record
-from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.ui.display.profile import ProfileName
-from paired_servicebus.ui.shell.app import no_tables
-from paired_servicebus.ui.shell.screenshot import SnapshotFeed, app_of, without_leading_spaces
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.shell.screenshot import draw_page
 from tests.pictures.captures import CAPTURE_POINTS, play, read
 
 FOLDER: Final = Path("screenshots")
@@ -54,42 +48,6 @@ PICTURES: Final = (
 )
 
 
-async def draw_svg(
-    snapshot: Snapshot,
-    records: Sequence[Record] = (),
-    *,
-    size: tuple[int, int],
-    theme: str,
-    profile: ProfileName = ProfileName.FULL,
-    press: Sequence[str] = (),
-    past: HistoryNews | None = None,
-    graphs: Graphs | None = None,
-) -> str:
-    """Return the dashboard of `snapshot` and `records` as SVG.
-
-    Args:
-        records: the engine's events, oldest first.
-        size: columns and rows.
-        theme: a theme's name.
-        press: keys by Textual's names, pressed before.
-        past: the content of the pipeline's tables; None: no tables.
-        graphs: the figures over time; None: there are none yet.
-
-    Raises:
-        ValueError: unknown theme.
-    """
-    reads = no_tables if past is None else lambda *_: past
-    app = app_of(SnapshotFeed(snapshot, records, graphs=graphs), snapshot, theme=theme, profile=profile, past=reads)
-    async with app.run_test(size=size) as pilot:
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        for key in press:
-            await pilot.press(key)
-            await app.workers.wait_for_complete()
-            await pilot.pause()
-        return without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
-
-
 def drawn(picture: Picture, folder: Path) -> str:
     """The picture as SVG, from the moment kept in `folder`.
 
@@ -98,14 +56,14 @@ def drawn(picture: Picture, folder: Path) -> str:
         RuntimeError: called inside a running event loop.
     """
     kept = read(capture_file(folder, picture.moment))
-    drawing = draw_svg(
+    drawing = draw_page(
         kept.snapshot,
         kept.records,
         size=picture.size,
         theme=picture.theme,
         profile=picture.profile,
         press=picture.press,
-        past=kept.past,
+        past=None if kept.past is None else lambda *_: kept.past,
         graphs=kept.graphs,
     )
     return asyncio.run(drawing)

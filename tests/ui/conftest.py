@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 import pytest
+from textual.css.stylesheet import Stylesheet
+from textual.events import Key
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet.fleet_documents import Order
@@ -31,7 +35,7 @@ from paired_servicebus.core.model.snapshot import (
     UnusedView,
 )
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
+from paired_servicebus.ui.engines.feed import Emit
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import News, Records, Unreachable
 
@@ -42,6 +46,7 @@ BACKLOG_ROUTES = (
     RouteView(route="backlog/3", accepted=1_204, failed=0),
     RouteView(route="backlog/8", accepted=17, failed=2),
 )
+IDLE_TURNS = 3
 AT = datetime(2026, 11, 20, 14, 2, 11, tzinfo=UTC).timestamp()
 
 
@@ -269,7 +274,8 @@ class FakeFeed:
         self.orders: list[tuple[str, str, str]] = []
         """Verb, targets, by whom."""
         self.armed: list[tuple[str, tuple[str, ...]]] = []
-        self.fired: list[FireRequest] = []
+        self.fired: list[tuple[str, str, str]] = []
+        """Token, typed text and reason of each order."""
         self.posted: list[tuple[Order, str]] = []
         """Orders over the fleet, and by whom each was posted."""
         self.seconds = 30.0
@@ -299,10 +305,10 @@ class FakeFeed:
         to_type = self.to_type or (targets[0] if len(targets) == 1 else str(len(targets) or "orders"))
         return Armed(id=1, token="t", to_type=to_type, seconds=self.seconds, until=AT + 34)
 
-    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
+    async def execute(self, command: Command, armed: Armed | None = None) -> str:
         target = " ".join(command.targets)
         self.orders.append((command.action_id, target, command.by))
-        self.fired.append(fired)
+        self.fired.append((*((armed.token, armed.to_type) if armed else ("", "")), command.why))
         if self.hold is not None:
             await self.hold.wait()
         if self.refusal:
@@ -345,9 +351,14 @@ class FakeFeed:
 
 
 async def turns(*_: object) -> None:
-    """Let the loop turn: the pilot takes a process that waits for a processor for one that has nothing to do."""
+    """Let the loop turn until nothing is ready: the pilot takes a busy machine for an idle process."""
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    idle = 0
     for _ in range(50):
         await asyncio.sleep(0)
+        idle = 0 if ready else idle + 1
+        if idle == IDLE_TURNS:
+            return
 
 
 class Console:
@@ -364,7 +375,15 @@ class Console:
         await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        """Press the keys one by one; letters for a field come at once, as a terminal sends what is typed quickly."""
+        for is_text, group in groupby(keys, lambda key: len(key) == 1 and key.isalnum()):
+            pressed = list(group)
+            while pressed:
+                if is_text and isinstance(self.app.focused, Input):
+                    for key in pressed[:-1]:
+                        self.app.post_message(Key(key, key))
+                    del pressed[:-1]
+                await self.pilot.press(pressed.pop(0))
         await turns()
         await self.pilot.pause()
 
@@ -376,6 +395,18 @@ class Console:
 
     def rows(self) -> list[str]:
         return self.screen().split("\n")
+
+
+_PARSED: dict[tuple[Any, ...], Any] = {}
+_parse_rules = Stylesheet._parse_rules
+
+
+def _parse_once(sheet: Stylesheet, *where: Any, **options: Any) -> Any:
+    """The same text in the same colours is the same rules in every app of the tests."""
+    key = (where, *sorted(options.items()), *sheet._variables.items())
+    if key not in _PARSED:
+        _PARSED[key] = _parse_rules(sheet, *where, **options)
+    return _PARSED[key]
 
 
 @pytest.fixture
@@ -391,6 +422,8 @@ def new_app(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[PairedApp, F
     """
     monkeypatch.setattr("paired_servicebus.ui.shell.app.SILENCE_CHECK_SECONDS", 3600.0)
     monkeypatch.setattr("textual.app.wait_for_idle", turns)
+    monkeypatch.setattr("textual.pilot.wait_for_idle", turns)
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
 
     def make(**options: Any) -> tuple[PairedApp, FakeFeed]:
         feed = FakeFeed()

@@ -21,18 +21,18 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.engine.control.discovery import EngineStatus, first_snapshot
+from paired_servicebus.engine.control.protocol import Armed, Skipped
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire, running
-from paired_servicebus.ui.engines import other_engines
-from paired_servicebus.ui.engines.feed import EngineFeed
-from paired_servicebus.ui.engines.other_engines import EngineReply, MultiEngineFeed
+from paired_servicebus.ui.engines import feed as feed_module
+from paired_servicebus.ui.engines.feed import EngineFeed, EngineReply, MultiEngineFeed
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.shell.app import SILENT_AFTER_SECONDS, PairedApp
 from paired_servicebus.ui.state.view import (
     EngineLink,
-    Missed,
     Neighbour,
     Neighbours,
+    News,
     Page,
     Reached,
     Records,
@@ -89,14 +89,14 @@ def state(snapshot: Snapshot | None) -> State | None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(feed_module, "POLL_SECONDS", 0.2)
     return tmp_path
 
 
 async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not(here: Path) -> None:
     async with engine("one", here / "1") as first, engine("two", here / "2") as second:
         lock = hold("three", here / "nobody", 4711)
-        feed = MultiEngineFeed(EngineFeed(first), first)
+        feed = MultiEngineFeed(first)
         app = PairedApp(feed, others=feed, pairing="one", by="kim")
         async with app.run_test(size=(140, 40)) as pilot:
             await until(lambda: app.view.fresh and len(app.view.neighbours) == 2)
@@ -172,8 +172,6 @@ class Elsewhere:
         raise NotImplementedError
 
     async def arm_at(self, names: Any, command: Command) -> tuple[EngineReply, ...]:
-        from paired_servicebus.engine.control.protocol import Armed
-
         armed = Armed(id=1, token="t2", to_type=self.to_type, seconds=30.0, until=0.0)
         return tuple(EngineReply(name=name, ok=True, text="armed", armed=armed) for name in names)
 
@@ -227,29 +225,27 @@ async def test_marking_all_marks_what_the_filter_lists(open_console: Any, made: 
 # -- The other engines of this machine are counted beside the one that is shown, and one that is not well is named.
 
 
-class Silent:
-    async def run(self, tell: Any) -> None:
-        await asyncio.Event().wait()
-
-
 async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
-    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(feed_module, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(
-        other_engines, "local_engines", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
+        feed_module, "local_engines", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
     )
-    monkeypatch.setattr(other_engines, "find_socket", lambda places: places.socket)
+    monkeypatch.setattr(feed_module, "find_socket", lambda places: places.socket)
 
     async def look_at(places: Any) -> tuple[EngineStatus, ...]:
         await asyncio.sleep(0)
         return tuple(EngineStatus(pairing=one.name, snapshot=found[one.name]) for one in places if one.name in found)
 
-    monkeypatch.setattr(other_engines, "query_engines", look_at)
+    monkeypatch.setattr(feed_module, "query_engines", look_at)
     told: list[Neighbours] = []
-    feed: Any = Silent()
-    task = asyncio.create_task(MultiEngineFeed(feed, Path("orders"), now=lambda: made.AT).run(told.append))
+
+    def tell(news: News) -> None:
+        told.extend([news] if isinstance(news, Neighbours) else [])
+
+    task = asyncio.create_task(MultiEngineFeed(Path("orders"), now=lambda: made.AT).run(tell))
     async with asyncio.timeout(60):
         while not told:
             await asyncio.sleep(0)
@@ -340,7 +336,7 @@ def test_followed_engines_are_as_approved(made: Any, said: list[str], approve: A
     assert len(said) == 3
     for _ in range(3):
         follower.tell(Unreachable(made.at("14:05:00"), "it ended"))
-    follower.tell(Missed(4))
+    follower.tell(Skipped(4))
     said[-1] = said[-1].replace(said[-1].split()[0], "NOW")
     follower.tell(made.snapshot(boot="b2", seq=1))
     follower.tell(Records([made.record(e.Warned(at=made.AT, about="journal", text="\x1b[2Jred\nline"), 1, "b2")]))

@@ -18,13 +18,13 @@ from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.control.control_server import ControlServer
-from paired_servicebus.engine.control.protocol import CommandDone, Welcome
+from paired_servicebus.engine.control.protocol import CommandDone, Skipped, Welcome
 from paired_servicebus.engine.journal import records
 from paired_servicebus.ui.display.terminal_app import EVERY_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, IdleCollector
 from paired_servicebus.ui.engines.feed import RETRY_DELAYS_SECONDS, EngineFeed
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.row_order import for_newest
-from paired_servicebus.ui.state.view import EngineLink, Missed, News, Reached, Records, Silent, Unreachable, View
+from paired_servicebus.ui.state.view import EngineLink, News, Reached, Records, Silent, Unreachable, View
 
 
 class Told:
@@ -121,7 +121,7 @@ async def test_it_comes_back_by_itself_and_misses_no_event(followed: Any, made: 
         server.publish_snapshot(made.snapshot())
         await told.until(lambda _: len(told.of(Snapshot)) == 2 and len(told.warnings()) == 2)
     assert told.warnings() == ["first", "second"]
-    assert told.of(Missed) == []
+    assert told.of(Skipped) == []
 
 
 async def test_an_engine_started_anew_is_followed_from_its_beginning(followed: Any, made: Any) -> None:
@@ -133,7 +133,7 @@ async def test_an_engine_started_anew_is_followed_from_its_beginning(followed: A
         warn(server, made, 1, "new", boot="b2")
         await told.until(lambda _: len(told.warnings()) == 2)
     assert told.warnings() == ["old", "new"]
-    assert told.of(Missed) == []
+    assert told.of(Skipped) == []
 
 
 async def test_a_command_is_answered_in_the_engines_words(followed: Any, made: Any) -> None:
@@ -231,7 +231,7 @@ def test_read_only_is_the_consoles_or_the_engines(made: Any) -> None:
 
 
 def test_missing_events_are_said_in_their_place(made: Any) -> None:
-    seen = view.apply_news(view.apply_news(EMPTY, made.snapshot()), Missed(3))
+    seen = view.apply_news(view.apply_news(EMPTY, made.snapshot()), Skipped(3))
     seen = view.apply_news(seen, Records((made.record(e.Warned(at=made.AT, about="a", text="b")),)))
     assert "3 events" in seen.log[0].text
     assert len(seen.log) == 2

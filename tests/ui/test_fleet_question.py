@@ -14,7 +14,7 @@ from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, Takes
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.ui.engines.order_signer import OrderSigner
+from paired_servicebus.ui.engines.feed import OrderSigner
 from tests.fleet_views import AT, at, calm, engine, outage
 
 Sign = Callable[[bytes], Awaitable[str]]

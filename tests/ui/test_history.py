@@ -19,7 +19,7 @@ from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.pipeline.report.report_values import Figures, Stretch
 from paired_servicebus.ui.shell import app as shell_app
 from paired_servicebus.ui.state import incident_history, log_entries, selection
-from paired_servicebus.ui.state.incident_history import HistoryNews, Incident, IncidentHistory
+from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
 from paired_servicebus.ui.state.log_entries import Log, Pings
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page, Records, TimelinePosition, View
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(folder: Path) -> None:
-    newest = incident_history.read_history(folder, "").history
-    older = incident_history.read_history(folder, "e-one-orders-1").history
+    newest = incident_history.read_history(folder, "")
+    older = incident_history.read_history(folder, "e-one-orders-1")
 
     assert newest is not None
     assert [one.entities for one in newest.incidents] == [("payments",), ("orders",)]
@@ -69,7 +69,7 @@ def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(fol
 def test_absent_tables_are_one_sentence_that_says_how_to_get_them(tmp_path: Path) -> None:
     past = incident_history.read_history(tmp_path / "none", "")
 
-    assert past.history is None
+    assert past.incidents == ()
     assert "paired pipeline" in past.trouble
 
 
@@ -92,26 +92,25 @@ def text_of(widget: Any, view: View, *, height: int = 10) -> list[str]:
 
 
 def test_the_page_says_when_the_tables_were_written_and_how_to_get_the_whole_report() -> None:
-    view = View(pairing="p", page=Page.HISTORY, past=HistoryNews(HISTORY))
+    view = View(pairing="p", page=Page.HISTORY, past=HISTORY)
 
     assert "written 22:28:20" in text_of(IncidentList(), view)[0]
     assert text_of(IncidentReport(), view)[-1].endswith("--out DIR")
 
 
 def test_the_selection_stays_in_sight_and_its_old_report_is_not_shown_for_another() -> None:
-    view = selection.move_selection(View(pairing="p", page=Page.HISTORY, past=HistoryNews(HISTORY)), 20)
+    view = selection.move_selection(View(pairing="p", page=Page.HISTORY, past=HISTORY), 20)
 
     assert view.past is not None
-    assert view.past.history is not None
-    assert view.past.history.chosen == "episode-20"
+    assert view.past.chosen == "episode-20"
     rows = IncidentList().lines(view, 100, 10)
     assert [row.ground for row in rows].count("selected") == 1
     assert any("being read" in text for text in text_of(IncidentReport(), view))
 
 
 def test_no_incident_and_no_tables_are_said() -> None:
-    nothing = View(pairing="p", past=HistoryNews(replace(HISTORY, incidents=(), report=(), chosen="")))
-    absent = View(pairing="p", past=HistoryNews(None, "there are no tables in /x: paired pipeline --once makes them"))
+    nothing = View(pairing="p", past=replace(HISTORY, incidents=(), report=(), chosen=""))
+    absent = View(pairing="p", past=IncidentHistory(trouble="there are no tables in /x: see paired pipeline"))
 
     assert "no failover" in text_of(IncidentList(), nothing)[1]
     assert "no tables" in text_of(IncidentList(), absent)[1]
@@ -127,8 +126,7 @@ async def until(console: Any, true: Callable[[], bool]) -> None:
 
 
 def history_of(console: Any) -> IncidentHistory:
-    past = console.app.view.past
-    return past.history if past is not None and past.history is not None else NONE_YET
+    return console.app.view.past or NONE_YET
 
 
 async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
@@ -154,9 +152,9 @@ async def test_the_open_page_is_read_again_when_an_incident_begins_or_ends(
     monkeypatch.setattr(shell_app, "READ_AGAIN_SECONDS", 0.01)
     reads: list[str] = []
 
-    def past(pairing: str, _chosen: str) -> HistoryNews:
+    def past(pairing: str, _chosen: str) -> IncidentHistory:
         reads.append(pairing)
-        return HistoryNews(HISTORY)
+        return HISTORY
 
     async def read(times: int) -> None:
         async with asyncio.timeout(60):
@@ -178,7 +176,7 @@ async def test_the_open_page_is_read_again_when_an_incident_begins_or_ends(
 
 
 async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(open_console: Any) -> None:
-    few = HistoryNews(replace(HISTORY, incidents=HISTORY.incidents[:2]))
+    few = replace(HISTORY, incidents=HISTORY.incidents[:2])
     async with open_console(size=(100, 40), past=lambda *_: few) as console:
         await console.pilot.press("6")
         listed = console.app.screen.query_one(IncidentList)
@@ -202,8 +200,8 @@ async def test_of_another_engine_its_own_tables_are_read(open_console: Any, made
     """The bug: from then on no engine's were, not even the first one's."""
     news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
 
-    def past(pairing: str, _: str) -> HistoryNews:
-        return HistoryNews(None, f"no tables of {pairing}")
+    def past(pairing: str, _: str) -> IncidentHistory:
+        return IncidentHistory(trouble=f"no tables of {pairing}")
 
     async with open_console(*news, others=Elsewhere(), past=past) as console:
         await console.press("6")
@@ -217,11 +215,11 @@ async def test_what_is_read_late_is_not_shown_as_another_engine_s(open_console: 
     news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
     go_on, read = threading.Event(), threading.Event()
 
-    def past(pairing: str, _: str) -> HistoryNews:
+    def past(pairing: str, _: str) -> IncidentHistory:
         if pairing == "orders":
             assert go_on.wait(30)
             threading.Timer(0.0, read.set).start()
-        return HistoryNews(None, f"no tables of {pairing}")
+        return IncidentHistory(trouble=f"no tables of {pairing}")
 
     async with open_console(*news, others=Elsewhere(), past=past) as console:
         told: list[object] = []
@@ -234,7 +232,7 @@ async def test_what_is_read_late_is_not_shown_as_another_engine_s(open_console: 
         await until(console, read.is_set)
         await console.press("6")
         await until(console, lambda: trouble_of(console) == "no tables of two")
-    assert told == [HistoryNews(None, "no tables of two")]
+    assert told == [IncidentHistory(trouble="no tables of two")]
 
 
 RECORDS = tuple(
@@ -267,7 +265,7 @@ def spool(tmp_path: Path) -> Path:
 
 
 def test_without_tables_the_journal_has_the_incidents(spool: Path, tmp_path: Path) -> None:
-    found = incident_history.read_history(tmp_path / "none", "", journals=[spool]).history
+    found = incident_history.read_history(tmp_path / "none", "", journals=[spool])
 
     assert found is not None
     assert [(one.entities, one.lasted, one.parked) for one in found.incidents] == [(("orders",), 100.0, 40)]
@@ -275,7 +273,7 @@ def test_without_tables_the_journal_has_the_incidents(spool: Path, tmp_path: Pat
 
 
 def test_incidents_of_journal_and_tables_are_one_list(spool: Path, folder: Path) -> None:
-    found = incident_history.read_history(folder, "", journals=[spool]).history
+    found = incident_history.read_history(folder, "", journals=[spool])
 
     assert found is not None
     assert [one.in_tables for one in found.incidents] == [False, True, True]
@@ -291,16 +289,16 @@ def test_an_incident_in_both_is_one_row_with_the_judged_figures(tmp_path: Path) 
     }  # fmt: skip
     tables = MemoryTables(RECORDS[:4], rows={"episodes": [stored]}).store(tmp_path / "tables")
     journal = written(tmp_path / "spool")
-    found = incident_history.read_history(tables, "", journals=[journal], pairing="orders").history
+    found = incident_history.read_history(tables, "", journals=[journal], pairing="orders")
     assert found is not None
     assert [(one.lasted, one.parked, one.in_tables) for one in found.incidents] == [(100.0, 39, True)]
-    assert incident_history.read_history(tables, "", journals=[journal], pairing="bank").history.incidents == ()
+    assert incident_history.read_history(tables, "", journals=[journal], pairing="bank").incidents == ()
 
 
 def test_a_journal_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     past = incident_history.read_history(tmp_path / "none", "", journals=[tmp_path / "no-spool"])
 
-    assert past.history is None
+    assert past.incidents == ()
     assert past.trouble.startswith(f"there is no journal in {tmp_path / 'no-spool'}")
 
 
@@ -336,7 +334,7 @@ def test_engines_of_the_fleet_without_a_journal_here_are_named(made: Any) -> Non
     fleet = FleetView(me="web-1", missing=("web-2", "web-3"))
     snapshot = replace(made.outage(), fleet=fleet)
     history = replace(HISTORY, engines=("orders@web-1", "orders@WEB-3"))
-    view = View(pairing="p", page=Page.HISTORY, snapshot=snapshot, past=HistoryNews(history), incident_open=True)
+    view = View(pairing="p", page=Page.HISTORY, snapshot=snapshot, past=history, incident_open=True)
     assert text_of(IncidentReport(), view)[1].strip() == (
         "by the journals of 2 engines; those of web-2 are not here, and what they saw is unknown"
     )
@@ -347,7 +345,7 @@ def test_an_outage_that_goes_on_shows_what_it_cost_so_far(made: Any) -> None:
     during = Stretch(since=made.AT - 103, until=made.AT)
     figures = Figures(before=Stretch(since=made.AT - 403, until=made.AT - 103), during=during, after=None)
     history = replace(NONE_YET, batch=None, incidents=(incident,), chosen="e", figures=figures)
-    view = View(pairing="p", page=Page.HISTORY, snapshot=made.outage(), past=HistoryNews(history), incident_open=True)
+    view = View(pairing="p", page=Page.HISTORY, snapshot=made.outage(), past=history, incident_open=True)
     text = "\n".join(text_of(IncidentReport(), view))
 
     assert "far, 1m43s" in text
@@ -356,7 +354,7 @@ def test_an_outage_that_goes_on_shows_what_it_cost_so_far(made: Any) -> None:
 
 
 async def test_an_opened_incident_scrolls_to_its_end_and_escape_shows_the_list(open_console: Any) -> None:
-    long = HistoryNews(replace(HISTORY, report=tuple(f"sentence {number}" for number in range(90))))
+    long = replace(HISTORY, report=tuple(f"sentence {number}" for number in range(90)))
     async with open_console(size=(80, 24), past=lambda *_: long) as console:
         await console.press("6")
         await until(console, lambda: bool(history_of(console).report))
@@ -370,7 +368,7 @@ async def test_an_opened_incident_scrolls_to_its_end_and_escape_shows_the_list(o
 
 
 async def test_scrolling_an_opened_incident_leaves_the_selection(open_console: Any) -> None:
-    async with open_console(size=(80, 24), past=lambda *_: HistoryNews(HISTORY)) as console:
+    async with open_console(size=(80, 24), past=lambda *_: HISTORY) as console:
         await console.press("6")
         await until(console, lambda: bool(history_of(console).report))
         await console.press("enter", "down", "down")
@@ -487,7 +485,7 @@ def test_a_selection_whose_event_was_forgotten_goes_to_the_oldest(story: Log) ->
 
 
 def test_a_filter_keeps_the_reader_at_the_same_time(story: Log) -> None:
-    up = selection.set_filter(selection.move_cursor(story, TimelinePosition(), -4), "payments")
+    up = replace(selection.move_cursor(story, TimelinePosition(), -4), filter="payments")
     assert selection.entries(story, up.filter)[0].text == "number 1"
     assert selected(story, up) == "number 5"
 

@@ -13,7 +13,6 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.ui.commands.action_table import by_key, facts
-from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.text_screens import HelpScreen
 from paired_servicebus.ui.state.view import Records
@@ -25,7 +24,7 @@ PAUSE = ("right", "enter")
 AIM = Command(action_id="force", scope=Scope.ENTITY, targets=("payments",))
 WELL, OUTAGE = MADE.snapshot(), (Records(MADE.records()), MADE.outage())
 PAUSED = MADE.snapshot(syphon=MADE.syphon(SyphonStatus.PAUSED, text="paused by kim"))
-FIRED = FireRequest(token="t", typed="payments")
+FIRED = ("t", "payments", "")
 
 PLAYS: dict[str, Play] = {
     "arrows and vi keys select": play(
@@ -62,14 +61,14 @@ PLAYS: dict[str, Play] = {
     ),
     "a reason is always offered and goes with the order": play(
         *OUTAGE, "F", *"payments", "tab", sees("Why (optional)"), *"drill", "enter",
-        fed(fired=[FireRequest(token="t", typed="payments", why="drill")]),
+        fed(fired=[("t", "payments", "drill")]),
     ),
     "a refused arming is one line and no question": play(
         *OUTAGE, feed(refusal="refused: this engine is read-only"), "F", on(DashboardScreen), sees("✗ 14:02:15")
     ),
     "where a reason is required it is asked for": play(
         MADE.snapshot(require_reason=True), "F", *"orders", "enter", ordered(), "tab", *"drill", "enter",
-        fed(fired=[FireRequest(token="t", typed="orders", why="drill")]),
+        fed(fired=[("t", "orders", "drill")]),
     ),
     "release is fired the same way": play(
         MADE.snapshot(MADE.forced("payments")), "U", *"payments", "enter", ordered("release payments")

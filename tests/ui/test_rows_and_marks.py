@@ -57,7 +57,7 @@ PLAYS: dict[str, Play] = {
     ),
     "a reason goes with the order where one is required": play(
         MADE.outage(require_reason=True), "W", "right", "enter", ordered(), "escape", "W", "shift+tab", *"audit",
-        "enter", "right", "enter", ordered("read-only"), holds(lambda console: console.feed.fired[0].why == "audit"),
+        "enter", "right", "enter", ordered("read-only"), holds(lambda console: console.feed.fired[0][2] == "audit"),
     ),
     "on the page of queues the selected one is paused or all, and resuming asks nothing": play(
         MADE.backlog(), "3", *["down"] * 3, "S", sees("Pause backlog/3", "Pause all"), "right", "enter",

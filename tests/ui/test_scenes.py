@@ -29,7 +29,7 @@ from paired_servicebus.core.model.snapshot import (
     UnusedView,
 )
 from paired_servicebus.demo.scenarios import scenario_named
-from paired_servicebus.ui.engines.order_signer import OrderSigner
+from paired_servicebus.ui.engines.feed import OrderSigner
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Reached, Records, Unreachable
 from tests import fleet_views, gateway_views
 from tests.alarm_views import remarks

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from paired_servicebus.printing import report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
-from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
 if TYPE_CHECKING:
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.display.terminal_app import TerminalApp
+    from paired_servicebus.ui.engines.feed import OrderSigner
     from paired_servicebus.ui.shell.app import PairedApp
     from paired_servicebus.ui.shell.browse_app import EntitySource
     from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper

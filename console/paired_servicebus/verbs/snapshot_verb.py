@@ -17,7 +17,7 @@ from paired_servicebus.verbs import engine_commands
 from paired_servicebus.verbs.parameters import EngineSelection
 
 if TYPE_CHECKING:
-    from paired_servicebus.ui.state.incident_history import HistoryNews
+    from paired_servicebus.ui.state.incident_history import IncidentHistory
     from paired_servicebus.ui.state.view import Page
 
 MOST_COLUMNS: Final = 500
@@ -88,7 +88,7 @@ def _draw(places: EnginePaths, page: Page, size: tuple[int, int], theme: str, *,
         raise PairedError(f"--theme: {error}") from error
 
 
-def _past(places: EnginePaths, _pairing: str, chosen: str) -> HistoryNews:
+def _past(places: EnginePaths, _pairing: str, chosen: str) -> IncidentHistory:
     from paired_servicebus.ui.state.incident_history import read_history
 
     return read_history(places.tables, chosen, journals=journals_here(), pairing=places.name)

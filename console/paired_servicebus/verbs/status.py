@@ -23,13 +23,14 @@ from paired_servicebus.engine.control.discovery import (
     local_engines,
     query_engines,
 )
+from paired_servicebus.engine.control.protocol import Skipped
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.health import as_json, as_lines, health
 from paired_servicebus.ui.render.sentences import sentence
 from paired_servicebus.ui.state.summary import summary
-from paired_servicebus.ui.state.view import EngineLink, Missed, News, Records, Unreachable, View
+from paired_servicebus.ui.state.view import EngineLink, News, Records, Unreachable, View
 
 
 def run_status(chosen: EnginePaths | None, *, json_line: bool, fleet: bool = False) -> int:
@@ -75,7 +76,7 @@ class Follower:
             case Records(records):
                 for record in records:
                     self._report_event(record)
-            case Missed(count):
+            case Skipped(count):
                 self._line(self._now(), f"engine {count} events are missing here")
             case Unreachable(since, reason) if not self._lost:
                 self._lost = True

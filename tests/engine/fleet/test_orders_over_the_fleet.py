@@ -30,8 +30,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet import fleet_part
 from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.ui.engines.feed import EngineFeed
-from paired_servicebus.ui.engines.order_signer import OrderSigner
+from paired_servicebus.ui.engines.feed import EngineFeed, OrderSigner
 from paired_servicebus.ui.screens.questions import FleetDialog, ReachDialog
 from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -338,8 +339,7 @@ def _no_details(view: View) -> str:
 def _no_incident(view: View) -> str:
     if view.incident_open:
         return "the incident is open; esc shows the list"
-    has_one = view.past is not None and view.past.history is not None and view.past.history.incidents
-    return "" if has_one else "no incident is listed"
+    return "" if view.past is not None and view.past.incidents else "no incident is listed"
 
 
 def _no_marks(view: View) -> str:
@@ -492,6 +492,7 @@ def _cells(action: ConsoleAction, view: View) -> int:
     return len(view.keys.label(action)) + label_width(action) + 3
 
 
+@cache
 def label_width(action: ConsoleAction) -> int:
     """Return the longest label of the actions that share its key, so that nothing moves when they alternate."""
     return max(

@@ -1,7 +1,8 @@
-"""The source of the screen's news: an engine's control socket, or a test.
+"""The source of the screen's news: an engine's control socket, or a test; and the other engines on this machine.
 
 `EngineFeed` reconnects with growing pauses and continues the events where it left off. It reports every loss
-immediately.
+immediately. The other engines are polled slowly. A command for several engines goes to the guard of each, which arms
+and fires it; each answer is reported separately, and an unreachable engine delays no other.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,26 +22,29 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed, Goodbye, Position, Skipped
+from paired_servicebus.ui.engines.health import Health, health_of
 from paired_servicebus.ui.render.sentences import ROUTINE
-from paired_servicebus.ui.state.view import Missed, News, Reached, Records, Unreachable
+from paired_servicebus.ui.state.view import Neighbour, Neighbours, News, Reached, Records, Unreachable
 
 RETRY_DELAYS_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Between attempts to connect; the last one repeats."""
+POLL_SECONDS: Final = 10.0
+"""Between two polls of the other engines."""
 
 Emit = Callable[[News], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FireRequest:
-    """The operator's answer to the question before a dangerous command."""
+class OrderSigner:
+    """The operator's key, which signs orders over the fleet.
 
-    token: str = ""
-    typed: str = ""
-    why: str = ""
+    key: its name for the screen; sign: raises PairedError with what to do.
+    """
 
-
-NOT_ARMED: Final = FireRequest()
+    key: str
+    sign: Callable[[bytes], Awaitable[str]]
 
 
 class MessageSource(Protocol):
@@ -66,8 +70,8 @@ class Feed(MessageSource, Protocol):
     async def arm(self, command: Command) -> Armed:
         """Arm a dangerous command; return the text to type, and the deadline. Raises ControlError: as `execute`."""
 
-    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
-        """Send a command and return the outcome as a sentence.
+    async def execute(self, command: Command, armed: Armed | None = None) -> str:
+        """Send a command, fired as it was armed, and return the outcome as a sentence.
 
         Raises ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
@@ -87,10 +91,13 @@ class EngineFeed:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._socket = socket
         self._read_only = read_only
         self._now = now
         self._sleep = sleep
+        self._turn_to(socket)
+
+    def _turn_to(self, socket: Path) -> None:
+        self._socket = socket
         self._client: ControlClient | None = None
         self._position: Position | None = None
         self._lost_at: float | None = None
@@ -108,35 +115,29 @@ class EngineFeed:
             await self._sleep(pause)
 
     async def arm(self, command: Command) -> Armed:
-        return await self._reached(command.action_id).arm(command)
+        return await self._reached(f"{command.action_id} was not sent").arm(command)
 
-    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
-        client = self._reached(command.action_id)
-        return (await client.execute(command, token=fired.token, typed=fired.typed)).text
+    async def execute(self, command: Command, armed: Armed | None = None) -> str:
+        return await _execute(self._reached(f"{command.action_id} was not sent"), command, armed)
 
     async def post_order(self, order: Order, *, by: str) -> str:
-        client = self._reached(order.text.verb)
+        client = self._reached(f"{order.text.verb} was not sent")
         return (await client.post_order(signed=order.signed, signature=order.signature, by=by)).text
 
     async def look_at_messages(
         self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
     ) -> MessagePage:
-        client = self._looked_at()
+        client = self._reached("unknown")
         return await client.look_at_messages(queue, kind, from_number=from_number, wanted=wanted, by=by)
 
     async def look_at_message(
         self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
     ) -> MessageContent:
-        return await self._looked_at().look_at_message(queue, kind, number, from_byte=from_byte, by=by)
+        return await self._reached("unknown").look_at_message(queue, kind, number, from_byte=from_byte, by=by)
 
-    def _looked_at(self) -> ControlClient:
+    def _reached(self, without: str) -> ControlClient:
         if self._client is None:
-            raise EngineNotRunningError("unknown: the engine is unreachable")
-        return self._client
-
-    def _reached(self, action_id: str) -> ControlClient:
-        if self._client is None:
-            raise EngineNotRunningError(f"{action_id} was not sent: the engine is unreachable")
+            raise EngineNotRunningError(f"{without}: the engine is unreachable")
         return self._client
 
     async def _until_lost(self, emit: Emit) -> str:
@@ -170,16 +171,19 @@ class EngineFeed:
                 case Snapshot():
                     self._failures, self._lost_at = 0, None
                     emit(update)
-                case Graphs():
+                case Graphs() | Skipped():
                     emit(update)
                 case Record():
                     if type(update.event) not in ROUTINE:
                         emit(Records((update,)))
-                case Skipped(count):
-                    emit(Missed(count))
                 case Goodbye(farewell):
                     reason = farewell
         return reason
+
+
+async def _execute(client: ControlClient, command: Command, armed: Armed | None) -> str:
+    token, typed = (armed.token, armed.to_type) if armed is not None else ("", "")
+    return (await client.execute(command, token=token, typed=typed)).text
 
 
 def join_records(news: Sequence[News]) -> list[News]:
@@ -192,3 +196,131 @@ def join_records(news: Sequence[News]) -> list[News]:
         else:
             joined.append(item)
     return joined
+
+
+# The other engines on this machine: their state, and commands for them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReply:
+    """The answer of one other engine to a command or its arming. `armed`: how to fire it there."""
+
+    name: str
+    ok: bool
+    text: str
+    armed: Armed | None = None
+
+
+class OtherEngines(Protocol):
+    """The engines beside the one on screen."""
+
+    async def attend(self, name: str) -> None:
+        """Let the feed follow that engine, and the present one become a neighbour.
+
+        Raises EngineNotRunningError: no engine of that name runs here.
+        """
+
+    async def arm_at(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
+        """Arm a dangerous command at each concurrently; return each answer. Never raises for one engine."""
+
+    async def execute_at(self, ready: Sequence[EngineReply], command: Command) -> tuple[EngineReply, ...]:
+        """Send a command to each, fired with its own text; one that is not armed is skipped."""
+
+
+class MultiEngineFeed(EngineFeed):
+    """A feed that also reports the other engines, and can follow another one."""
+
+    def __init__(self, socket: Path, *, read_only: bool = False, now: Callable[[], float] = time.time) -> None:
+        super().__init__(socket, read_only=read_only, now=now)
+        self._next: Path | None = None
+        """The engine to follow instead."""
+        self._turned: asyncio.Future[None] | None = None
+        """Set while it changes the engine; done after the last news of the one before."""
+        self._wake = asyncio.Event()
+        self._soon = asyncio.Event()
+        """Set after a command at a neighbour, to poll its new state."""
+
+    async def run(self, emit: Emit) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_chosen(emit))
+            tasks.create_task(self._poll_neighbours(emit))
+
+    async def attend(self, name: str) -> None:
+        self._next = _socket_of(name)
+        self._turned = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        await self._turned
+
+    async def arm_at(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
+        async def arm(client: ControlClient, name: str) -> EngineReply:
+            armed = await client.arm(command)
+            return EngineReply(name=name, ok=True, text="armed", armed=armed)
+
+        return tuple(await asyncio.gather(*(self._at(name, arm) for name in names)))
+
+    async def execute_at(self, ready: Sequence[EngineReply], command: Command) -> tuple[EngineReply, ...]:
+        async def ordered(one: EngineReply) -> EngineReply:
+            async def execute(client: ControlClient, _name: str) -> EngineReply:
+                return replace(one, text=await _execute(client, command, one.armed))
+
+            return await self._at(one.name, execute) if one.ok else one
+
+        return tuple(await asyncio.gather(*(ordered(one) for one in ready)))
+
+    async def _at(self, name: str, ask: Callable[[ControlClient, str], Awaitable[EngineReply]]) -> EngineReply:
+        try:
+            client = await ControlClient.connect(_socket_of(name), read_only=self._read_only, watches=False)
+            try:
+                return await ask(client, name)
+            finally:
+                await client.close()
+                self._soon.set()
+        except ControlError as error:
+            return EngineReply(name=name, ok=False, text=str(error))
+
+    async def _follow_chosen(self, emit: Emit) -> None:
+        while True:
+            self._wake.clear()
+            following = asyncio.create_task(super().run(emit), name="news of the engine on screen")
+            turned = asyncio.create_task(self._wake.wait(), name="change of engine")
+            try:
+                await asyncio.wait((following, turned), return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+            finally:
+                following.cancel()
+                turned.cancel()
+                await asyncio.gather(following, turned, return_exceptions=True)
+            if self._next is not None and self._turned is not None:
+                self._turn_to(self._next)
+                self._next = None
+                self._turned.set_result(None)
+            self._soon.set()
+
+    async def _poll_neighbours(self, emit: Emit) -> None:
+        reported = Neighbours(())
+        while True:
+            self._soon.clear()
+            others = [places for places in local_engines() if find_socket(places) not in (self._socket, None)]
+            found = Neighbours(tuple(self._neighbour(engine) for engine in await query_engines(others)))
+            if found != reported:
+                reported = found
+                emit(found)
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._soon.wait()
+            except TimeoutError:
+                continue
+
+    def _neighbour(self, engine: EngineStatus) -> Neighbour:
+        health = health_of(engine, self._now())
+        trouble = "" if health is Health.HEALTHY else str(health)
+        return Neighbour(engine.pairing, trouble, engine.snapshot, engine.trouble)
+
+
+def _socket_of(name: str) -> Path:
+    for places in local_engines():
+        socket = find_socket(places)
+        if places.name == name and socket is not None:
+            return socket
+    raise EngineNotRunningError(f"no engine called {name} runs here now")

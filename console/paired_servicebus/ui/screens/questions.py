@@ -37,9 +37,7 @@ from paired_servicebus.core.text.untrusted_text import harmless, repeated
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.settings import seconds_of
 from paired_servicebus.ui.commands.action_table import ConsoleAction, expectation, facts, only_here, question, title
-from paired_servicebus.ui.engines.feed import FireRequest
-from paired_servicebus.ui.engines.order_signer import OrderSigner
-from paired_servicebus.ui.engines.other_engines import EngineReply
+from paired_servicebus.ui.engines.feed import EngineReply, OrderSigner
 from paired_servicebus.ui.render.spans import Line, Role, Span, cut, fit, rule
 from paired_servicebus.ui.screens.question_dialog import Fact, Field, QuestionDialog, Sheet
 from paired_servicebus.ui.state.row_order import pairing_in
@@ -171,8 +169,8 @@ class ConfirmDialog(QuestionDialog[Command]):
 # A dangerous order to engines of this machine: armed, with its consequences; its target's name is typed.
 
 
-class ArmDialog(QuestionDialog[FireRequest]):
-    """Armed, not fired. Returns how it was fired, or None. Without `others` it is for the engine on screen."""
+class ArmDialog(QuestionDialog[Command]):
+    """Armed, not fired. Returns the command and its reason, or None. Without `others`: of the engine on screen."""
 
     typed_into: ClassVar[str] = "typed"
 
@@ -226,7 +224,7 @@ class ArmDialog(QuestionDialog[FireRequest]):
         return Span(f"Type {self.to_type} and enter; escape cancels.", Role.MUTED)
 
     def answer(self, chosen: str) -> None:
-        self.dismiss(FireRequest(token=self.armed.token, typed=self.armed.to_type, why=self.text("why")))
+        self.dismiss(replace(self.aim, why=self.text("why")))
 
 
 def text_to_type(action: ConsoleAction, aim: Command, armed: Armed, others: Sequence[EngineReply]) -> str:

@@ -35,9 +35,7 @@ from paired_servicebus.ui.commands.action_table import (
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import IdleCollector, Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
-from paired_servicebus.ui.engines.feed import Feed, MessageSource, join_records
-from paired_servicebus.ui.engines.order_signer import OrderSigner
-from paired_servicebus.ui.engines.other_engines import OtherEngines
+from paired_servicebus.ui.engines.feed import Feed, MessageSource, OrderSigner, OtherEngines, join_records
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.new_file import ask_new_file
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
@@ -47,7 +45,7 @@ from paired_servicebus.ui.screens.text_screens import HelpScreen, ReadinessScree
 from paired_servicebus.ui.shell.dispatch import CommandDispatch, Console
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.incident_history import HistoryNews, may_change_incidents
+from paired_servicebus.ui.state.incident_history import IncidentHistory, may_change_incidents
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.message_choices import tabs_of
 from paired_servicebus.ui.state.row_order import pairing_in
@@ -273,13 +271,13 @@ READ_AGAIN_SECONDS: Final = 1.0
 """Seconds until the journal has the change that was shown; one reading for all changes meanwhile."""
 NO_TABLES: Final = "the folder of the pipeline's tables is unknown"
 
-ReadPast = Callable[[str, str], HistoryNews]
+ReadPast = Callable[[str, str], IncidentHistory]
 """Reads the tables of a pairing, with the report of this episode, or else of the latest; blocks."""
 
 
-def no_tables(_pairing: str, _chosen: str) -> HistoryNews:
+def no_tables(_pairing: str, _chosen: str) -> IncidentHistory:
     """Return the news of a dashboard without tables."""
-    return HistoryNews(None, NO_TABLES)
+    return IncidentHistory(trouble=NO_TABLES)
 
 
 class NewsArrived(Message):
@@ -551,11 +549,11 @@ class PairedApp(TerminalApp):
         if self.view.asking:
             self._dispatch.cancel_question()
         elif self.view.incident_open:
-            self.show(selection.close_incident(self.view))
+            self.show(replace(self.view, incident_open=False))
         elif self.view.page is Page.TIMELINE and self.view.timeline_position.filter:
             self.show(selection.apply_filter(self.view, ""))
         elif self.view.page is Page.PAIRING:
-            self.show(selection.fold(selection.unmark_all(selection.apply_filter(self.view, ""))))
+            self.show(replace(selection.unmark_all(selection.apply_filter(self.view, "")), is_unfolded=False))
         else:
             self.turn_to(Page.PAIRING)
 
@@ -568,8 +566,7 @@ class PairedApp(TerminalApp):
     def _read_tables(self) -> None:
         """Read the tables in a thread; a later call supersedes this one."""
         self._read_soon = None
-        past = self.view.past
-        chosen = past.history.chosen if past and past.history else ""
+        chosen = self.view.past.chosen if self.view.past is not None else ""
         reading = partial(self._report_tables, self.view.pairing, chosen)
         self.run_worker(reading, name="tables", group="tables", thread=True, exclusive=True)
 
@@ -586,7 +583,7 @@ class PairedApp(TerminalApp):
         elif self.view.page is Page.BACKLOG:
             self.show_messages()
         elif self.view.page is Page.HISTORY:
-            self.show(selection.open_incident(self.view))
+            self.show(replace(self.view, incident_open=True))
         elif self.view.page is Page.PAIRING and self.view.on_fold:
             self.show(selection.toggle_fold(self.view))
         else:

@@ -15,10 +15,9 @@ from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator.targets import names_of
+from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
-from paired_servicebus.ui.engines.order_signer import OrderSigner
-from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
+from paired_servicebus.ui.engines.feed import EngineReply, Feed, OrderSigner, OtherEngines
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
 from paired_servicebus.ui.screens.questions import (
@@ -164,7 +163,7 @@ class CommandDispatch:
 
     def _chosen(self, action: ConsoleAction, chosen: Command | None) -> None:
         if chosen is not None:
-            self.order(action, chosen, FireRequest(why=chosen.why))
+            self.order(action, chosen)
 
     def arm(self, action: ConsoleAction, aim: Command) -> None:
         """Show that the engine is asked, then ask it; the dialog opens when it answers."""
@@ -216,7 +215,7 @@ class CommandDispatch:
             return
         dialog = ArmDialog(action, aim, armed, self._app.newest, ready)
         over_at = began + armed.seconds - ARMING_MARGIN_SECONDS
-        self._app.push_screen(dialog, partial(self._answered, action, aim, ready, over_at))
+        self._app.push_screen(dialog, partial(self._answered, action, armed, ready, over_at))
 
     async def _arm_others(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
         return await self._others.arm_at(names, command) if self._others is not None and names else ()
@@ -224,21 +223,21 @@ class CommandDispatch:
     def _answered(
         self,
         action: ConsoleAction,
-        aim: Command,
+        armed: Armed,
         ready: tuple[EngineReply, ...],
         over_at: float,
-        fired: FireRequest | None,
+        chosen: Command | None,
     ) -> None:
-        if fired is None:
+        if chosen is None:
             return
-        self._app.choose(partial(selection.drop_marks, targets=aim.targets))
+        self._app.choose(partial(selection.drop_marks, targets=chosen.targets))
         if self._app.monotonic() < over_at:
-            self.order(action, aim, fired, ready)
+            self.order(action, chosen, armed, ready)
         else:
-            self._app.run_worker(self._arm_again(action, aim, fired, ready), name=action.id, group="command")
+            self._app.run_worker(self._arm_again(action, chosen, armed, ready), name=action.id, group="command")
 
     async def _arm_again(
-        self, action: ConsoleAction, aim: Command, fired: FireRequest, ready: tuple[EngineReply, ...]
+        self, action: ConsoleAction, aim: Command, before: Armed, ready: tuple[EngineReply, ...]
     ) -> None:
         """Renew an arming that ran out while the person typed, then fire; not if the engine asks for another text."""
         names = [one.name for one in ready if one.armed is not None]
@@ -249,16 +248,16 @@ class CommandDispatch:
         except ControlError as error:
             self._app.answer(f"{asked}: {error}", good=False)
             return
-        if armed.to_type != fired.typed:
+        if armed.to_type != before.to_type:
             self._app.answer(f"{asked}: nothing was ordered: the engine now asks for another text", good=False)
             return
-        self.order(action, aim, replace(fired, token=armed.token), renewed)
+        self.order(action, aim, armed, renewed)
 
     def order(
         self,
         action: ConsoleAction,
         aim: Command,
-        fired: FireRequest = NOT_ARMED,
+        armed: Armed | None = None,
         ready: tuple[EngineReply, ...] = (),
     ) -> None:
         """Order it from the engine, and from the others that are ready; show the answers when they arrive."""
@@ -270,13 +269,13 @@ class CommandDispatch:
             self._app.show(replace(self._app.view, waiting_for=asked, answer=None))
         if not action.dangerous:
             ready = tuple(EngineReply(name=name, ok=True, text="") for name in sorted(self._app.view.chosen))
-        self._app.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
+        self._app.run_worker(self._command(action, aim, armed, ready, slow), name=action.id, group="command")
 
     async def _command(
-        self, action: ConsoleAction, aim: Command, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
+        self, action: ConsoleAction, aim: Command, armed: Armed | None, ready: tuple[EngineReply, ...], slow: bool
     ) -> None:
-        command = replace(aim, by=self._by, why=fired.why)
-        order = self._own(command, fired)
+        command = replace(aim, by=self._by)
+        order = self._own(command, armed)
         if self._others is not None and ready:
             own, others = await asyncio.gather(order, self._others.execute_at(ready, command))
         else:
@@ -286,9 +285,9 @@ class CommandDispatch:
         answer = _sum_answers(f"{action.label} {names_of(aim)}".rstrip(), answers)
         self._app.show(replace(self._app.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
 
-    async def _own(self, command: Command, fired: FireRequest) -> EngineReply:
+    async def _own(self, command: Command, armed: Armed | None) -> EngineReply:
         try:
-            text = await self._feed.execute(command, fired)
+            text = await self._feed.execute(command, armed)
         except ControlError as error:
             return EngineReply(name=self._app.view.pairing, ok=False, text=str(error))
         return EngineReply(name=self._app.view.pairing, ok=True, text=text)

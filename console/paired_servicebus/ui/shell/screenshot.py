@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
-from paired_servicebus.core.fleet.fleet_documents import Order
+from paired_servicebus.core.errors import EngineNotRunningError
 from paired_servicebus.core.model.command import Command
-from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import ARMED_SECONDS, to_fire
@@ -21,21 +19,16 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.display.theme import load_all
-from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
+from paired_servicebus.ui.engines.feed import Emit, EngineFeed
 from paired_servicebus.ui.shell.app import PairedApp, ReadPast, no_tables
 from paired_servicebus.ui.state.view import Page, Reached, Records
 
 
-class SnapshotFeed:
-    """A feed of one snapshot and its figures over time, without messages."""
+class SnapshotFeed(EngineFeed):
+    """A feed of one snapshot and its figures over time, without an engine."""
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        records: Sequence[Record],
-        *,
-        graphs: Graphs | None = None,
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, records: Sequence[Record], *, graphs: Graphs | None = None) -> None:
+        super().__init__(Path())
         self._snapshot = snapshot
         self._records = records
         self._graphs = graphs
@@ -51,26 +44,6 @@ class SnapshotFeed:
         """Return the answer of an engine, so that the dialog opens."""
         to_type = to_fire(BY_ID[command.action_id], self._snapshot, command)
         return Armed(id=0, token="", to_type=to_type, seconds=ARMED_SECONDS, until=self._snapshot.at + ARMED_SECONDS)
-
-    async def execute(self, command: Command, fired: FireRequest = NOT_ARMED) -> str:
-        """Raise: there is no engine."""
-        raise NotImplementedError(f"a picture has no engine for {command.action_id}")
-
-    async def post_order(self, order: Order, *, by: str) -> str:
-        """Raise: there is no engine."""
-        raise NotImplementedError(f"a picture has no engine for {order.text.verb}")
-
-    async def look_at_messages(
-        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str
-    ) -> MessagePage:
-        """Refuse: there is no engine."""
-        raise CommandRefusedError("unknown: a picture has no engine that shows messages")
-
-    async def look_at_message(
-        self, queue: str, kind: MessageKind, number: int, *, from_byte: int = 0, by: str
-    ) -> MessageContent:
-        """Refuse: there is no engine."""
-        raise CommandRefusedError("unknown: a picture has no engine that shows messages")
 
 
 _SPACES_FIRST: Final = re.compile(r'x="([0-9.]+)"( y="[0-9.]+") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)')
@@ -89,50 +62,54 @@ def without_leading_spaces(svg: str) -> str:
     return _SPACES_FIRST.sub(moved, svg)
 
 
-def app_of(feed: SnapshotFeed, snapshot: Snapshot, *, theme: str, profile: ProfileName, past: ReadPast) -> PairedApp:
-    """Return the dashboard of a snapshot. Raises ValueError: unknown theme."""
-    themes = load_all()
-    if theme not in (known := [each.name for each in themes.themes]):
-        raise ValueError(f"unknown theme {theme!r}; known are {', '.join(known)}")
-    app = PairedApp(
-        feed,
-        pairing=snapshot.pairing,
-        by="",
-        themes=themes,
-        profile=PROFILES[profile],
-        now=lambda: snapshot.at,
-        monotonic=lambda: 0.0,
-        past=past,
-    )
-    app.theme = theme
-    return app
-
-
 async def draw_page(
     snapshot: Snapshot,
     records: Sequence[Record] = (),
     *,
-    page: Page,
+    page: Page = Page.PAIRING,
+    press: Sequence[str] = (),
     size: tuple[int, int],
     theme: str = "dark",
+    profile: ProfileName = ProfileName.FULL,
     as_text: bool = False,
     past: ReadPast | None = None,
     graphs: Graphs | None = None,
 ) -> str:
     """Return a page as SVG, or as lines of text without colours and without spaces at their ends.
 
-    `graphs`: the figures over time; None: there are none yet.
+    Args:
+        records: the engine's events, oldest first.
+        press: keys by Textual's names, pressed before.
+        size: columns and rows.
+        past: reads the incidents; None: there are no tables.
+        graphs: the figures over time; None: there are none yet.
 
-    Raises ValueError: unknown theme.
+    Raises:
+        ValueError: unknown theme.
     """
-    feed = SnapshotFeed(snapshot, records, graphs=graphs)
-    app = app_of(feed, snapshot, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
+    themes = load_all()
+    if theme not in (known := [each.name for each in themes.themes]):
+        raise ValueError(f"unknown theme {theme!r}; known are {', '.join(known)}")
+    app = PairedApp(
+        SnapshotFeed(snapshot, records, graphs=graphs),
+        pairing=snapshot.pairing,
+        by="",
+        themes=themes,
+        theme=theme,
+        profile=PROFILES[profile],
+        now=lambda: snapshot.at,
+        monotonic=lambda: 0.0,
+        past=past or no_tables,
+    )
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause()
         app.turn_to(page)
-        await app.workers.wait_for_complete()
-        await pilot.pause()
+        for key in ("", *press):
+            if key:
+                await pilot.press(key)
+            await app.workers.wait_for_complete()
+            await pilot.pause()
         if as_text:
             return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
         return without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))

@@ -16,14 +16,12 @@ from paired_servicebus.engine.instance.engine_paths import engine_paths, journal
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ScreenOptions, notifies_once, profile_for
 from paired_servicebus.ui.display.terminal_app import Report
 from paired_servicebus.ui.display.theme import folder, load_all, theme_for
-from paired_servicebus.ui.engines.feed import EngineFeed
-from paired_servicebus.ui.engines.order_signer import OrderSigner
-from paired_servicebus.ui.engines.other_engines import MultiEngineFeed
+from paired_servicebus.ui.engines.feed import EngineFeed, MultiEngineFeed, OrderSigner
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
 from paired_servicebus.ui.shell.kept_choices import NAME, ChoiceKeeper
 from paired_servicebus.ui.shell.preferences import Preferences, config_folder
 from paired_servicebus.ui.state import incident_history
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.incident_history import IncidentHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: Ch
     )
 
 
-def _past(shown_first: str, its_tables: Path, its_journal: Path | None, pairing: str, chosen: str) -> HistoryNews:
+def _past(shown_first: str, its_tables: Path, its_journal: Path | None, pairing: str, chosen: str) -> IncidentHistory:
     """Read the tables of the pairing on screen and every journal here; of a demo, its own journal alone."""
     here = journals_here()
     if pairing != shown_first:
@@ -88,10 +86,9 @@ def build_app(
     report: Report,
 ) -> PairedApp:
     """Build the app for the engine behind `socket`. See PairedApp."""
-    feed = EngineFeed(socket, read_only=read_only)
-    neighbours = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
+    neighbours = MultiEngineFeed(socket, read_only=read_only) if engine_stays else None
     return PairedApp(
-        neighbours or feed,
+        neighbours or EngineFeed(socket, read_only=read_only),
         others=neighbours,
         pairing=pairing,
         by=user_name(),

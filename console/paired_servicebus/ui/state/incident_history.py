@@ -45,13 +45,15 @@ class Incident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentHistory:
-    """The tables as of one batch, and the newest part of the journals."""
+    """The tables as of one batch, and the newest part of the journals; or the reason why neither can be read."""
 
-    batch: int | None
+    trouble: str = ""
+    """Why nothing can be read; empty: it was."""
+    batch: int | None = None
     """None: there are no tables."""
     written_at: float = 0.0
     read_at: float = 0.0
-    incidents: tuple[Incident, ...]
+    incidents: tuple[Incident, ...] = ()
     report: tuple[str, ...] = ()
     """The chosen incident's report in sentences."""
     figures: Figures | None = None
@@ -71,21 +73,13 @@ class IncidentHistory:
         return next((one for one in self.incidents if one.episode == self.chosen), None)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryNews:
-    """The content of tables and journals, or the reason why neither can be read."""
-
-    history: IncidentHistory | None
-    trouble: str = ""
-
-
 def may_change_incidents(records: Sequence[Record]) -> bool:
     """Return whether an incident may have begun or ended: an entity left or reached a state that needs no operator."""
     changes = [record.event for record in records if isinstance(record.event, StateChanged)]
     return any((event.was in QUIET) != (event.now in QUIET) for event in changes)
 
 
-def read_history(folder: Path, chosen: str, *, journals: Sequence[Path] = (), pairing: str = "") -> HistoryNews:
+def read_history(folder: Path, chosen: str, *, journals: Sequence[Path] = (), pairing: str = "") -> IncidentHistory:
     """Read the tables in `folder` and the newest part of some journals, with the chosen incident or the latest.
 
     Args:
@@ -108,12 +102,11 @@ def read_history(folder: Path, chosen: str, *, journals: Sequence[Path] = (), pa
         except PipelineError as error:
             remarks.insert(0, str(error))
         if tables is None and recent is None:
-            return HistoryNews(None, "; ".join(remarks))
+            return IncidentHistory(trouble="; ".join(remarks))
         try:
-            history = _history(tables, recent, chosen, pairing)
+            return replace(_history(tables, recent, chosen, pairing), remarks=tuple(remarks))
         except (PipelineError, ConfigurationError) as error:
-            return HistoryNews(None, str(error))
-    return HistoryNews(replace(history, remarks=tuple(remarks)))
+            return IncidentHistory(trouble=str(error))
 
 
 def _history(tables: Tables | None, recent: JournalTables | None, chosen: str, pairing: str) -> IncidentHistory:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.incident_history import IncidentHistory
 from paired_servicebus.ui.state.log_entries import Log, LogEntry
 from paired_servicebus.ui.state.row_order import (
     FOLD,
@@ -23,7 +23,7 @@ from paired_servicebus.ui.state.row_order import (
     pairing_in,
     unused_queues,
 )
-from paired_servicebus.ui.state.view import ROWLESS, Page, TimelinePosition, View, alarms_of
+from paired_servicebus.ui.state.view import Page, TimelinePosition, View, alarms_of
 
 # From the first lines to the page that explains the worst of them.
 
@@ -74,11 +74,6 @@ def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePos
     return _at(position, shown, max(0, place_of(shown, position.cursor) + steps))
 
 
-def set_filter(position: TimelinePosition, words: str) -> TimelinePosition:
-    """Return the reading with only entries with these words, at the same time."""
-    return replace(position, filter=words)
-
-
 def go_to_time(log: Log, position: TimelinePosition, at: float) -> TimelinePosition:
     """Return the selection at the first entry from that time on."""
     shown = entries(log, position.filter)
@@ -112,98 +107,74 @@ def _text(entry: LogEntry) -> str:
     return f"{entry.sentence.subject} {entry.text} {entry.kind}".casefold()
 
 
+class PageRows(NamedTuple):
+    """A page's rows by name, the selected one, and how another one is selected."""
+
+    names: Sequence[Any]
+    here: Any
+    select: Callable[[View, Any], View]
+
+
 def move_selection(view: View, steps: int) -> View:
     """Return the view with the page's selection `steps` rows further down, between both ends."""
-    if view.page in ROWLESS:
+    if view.page is Page.TIMELINE:
+        return replace(view, timeline_position=move_cursor(view.events, view.timeline_position, steps))
+    rows = _rows_of(view)
+    if not rows.names:
         return view
+    place = rows.names.index(rows.here) if rows.here in rows.names else 0
+    return rows.select(view, rows.names[max(0, min(len(rows.names) - 1, place + steps))])
+
+
+def _rows_of(view: View) -> PageRows:
+    """Return the page's rows; only the table of entities has the fold among them."""
     match view.page:
+        case Page.COST:
+            return PageRows((), "", lambda view, _: view)
         case Page.BACKLOG:
-            return _moved_queue(view, steps)
-        case Page.TIMELINE:
-            return replace(view, timeline_position=move_cursor(view.events, view.timeline_position, steps))
+            return PageRows(_queue_rows(view), (view.on_unused, view.unused if view.on_unused else view.queue), _queue)
         case Page.HISTORY:
-            return _moved_incident(view, steps)
+            past = view.past or IncidentHistory()
+            return PageRows([one.episode for one in past.incidents], past.chosen, _incident)
         case Page.ENGINES:
-            names = engine_rows(view)
-            return replace(view, engine=names[_within(names.index(view.engine) + steps, len(names))])
+            names = ["", *(one.name for one in view.neighbours)]
+            return PageRows(names, view.engine, lambda view, name: replace(view, engine=name))
         case Page.CLIENTS:
-            return _moved_client(view, steps)
+            ids = [client.id for client in view.clients]
+            return PageRows(ids, view.client, lambda view, client: replace(view, client=client))
+        case Page.PAIRING:
+            return PageRows(view.rows.names, FOLD if view.on_fold else view.selected, _entity)
         case _:
-            return _moved_entity(view, steps)
+            return PageRows([entity.path for entity in view.listed], view.selected, _entity)
 
 
-def _moved_entity(view: View, steps: int) -> View:
-    """Return the view with another row selected; only the table of entities has the fold among its rows."""
-    names = view.rows.names if view.page is Page.PAIRING else tuple(entity.path for entity in view.listed)
-    if not names:
-        return view
-    here = FOLD if view.on_fold else view.selected
-    name = names[_within((names.index(here) if here in names else 0) + steps, len(names))]
+def _entity(view: View, name: str) -> View:
     return replace(view, selected=name, on_fold=name == FOLD)
 
 
-def fold(view: View) -> View:
-    """Return the view with the quiet entities folded."""
-    return replace(view, is_unfolded=False)
-
-
-def toggle_fold(view: View) -> View:
-    """Return the view with the quiet entities' rows shown, or folded into one; the fold stays selected."""
-    return replace(view, is_unfolded=not view.is_unfolded)
-
-
-def _moved_client(view: View, steps: int) -> View:
-    ids = [client.id for client in view.clients]
-    if not ids:
-        return view
-    place = ids.index(view.client) if view.client in ids else 0
-    return replace(view, client=ids[_within(place + steps, len(ids))])
-
-
-def queue_rows(view: View) -> list[tuple[bool, str]]:
-    """Return the backlog page's rows: whether it is an unused queue, and its index or path."""
+def _queue_rows(view: View) -> list[tuple[bool, str]]:
+    """Return whether each is an unused queue, and its index or path."""
     if view.snapshot is None:
         return []
     unused = [(True, queue.path) for queue in unused_queues(view.snapshot)]
     return [(False, str(queue.index)) for queue in view.snapshot.queues] + unused
 
 
-def _moved_incident(view: View, steps: int) -> View:
-    """Return the view with another incident, whose report is read next."""
-    history = view.past.history if view.past else None
-    if history is None or not history.incidents:
-        return view
-    names = [incident.episode for incident in history.incidents]
-    place = names.index(history.chosen) if history.chosen in names else 0
-    chosen = names[_within(place + steps, len(names))]
-    report = history.report if chosen == history.chosen else ()
-    return replace(view, past=HistoryNews(replace(history, chosen=chosen, report=report)))
-
-
-def open_incident(view: View) -> View:
-    """Return the view with the chosen incident in full."""
-    has_one = view.past is not None and view.past.history is not None and bool(view.past.history.incidents)
-    return replace(view, incident_open=has_one)
-
-
-def close_incident(view: View) -> View:
-    """Return the view with the list of incidents."""
-    return replace(view, incident_open=False)
-
-
-def _moved_queue(view: View, steps: int) -> View:
-    rows = queue_rows(view)
-    if not rows:
-        return view
-    here = (True, view.unused) if view.on_unused else (False, view.queue)
-    place = rows.index(here) if here in rows else -1 if steps > 0 else 0
-    on_unused, name = rows[_within(place + steps, len(rows))]
+def _queue(view: View, row: tuple[bool, str]) -> View:
+    on_unused, name = row
     return replace(view, on_unused=True, unused=name) if on_unused else replace(view, on_unused=False, queue=name)
 
 
-def engine_rows(view: View) -> list[str]:
-    """Return the rows of the engines page: the engine on screen, then its neighbours by name."""
-    return ["", *(one.name for one in view.neighbours)]
+def _incident(view: View, episode: str) -> View:
+    """Return the view with another incident, whose report is read next."""
+    if view.past is None or episode == view.past.chosen:
+        return view
+    return replace(view, past=replace(view.past, chosen=episode, report=()))
+
+
+def toggle_fold(view: View) -> View:
+    """Return the view with the quiet entities' rows shown, or folded into one; the fold stays selected."""
+    return replace(view, is_unfolded=not view.is_unfolded)
 
 
 def turn_to_page(view: View, page: Page) -> View:
@@ -212,7 +183,7 @@ def turn_to_page(view: View, page: Page) -> View:
     if page is Page.ENTITY and view.on_fold:
         folded = view.rows.quiet or view.listed  # a resize may have ended the fold
         view = replace(view, on_fold=False, selected=folded[0].path if folded else "")
-    return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
+    return move_selection(view, 0) if page is Page.BACKLOG and not view.queue else view
 
 
 def mark(view: View) -> View:
@@ -224,7 +195,7 @@ def mark(view: View) -> View:
         return toggle_fold(view)
     if not view.selected:
         return view
-    return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
+    return move_selection(replace(view, marks=view.marks ^ {view.selected}), 1)
 
 
 def mark_all(view: View) -> View:
@@ -244,7 +215,7 @@ def unmark_all(view: View) -> View:
 def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, timeline_position=set_filter(view.timeline_position, words))
+        return replace(view, timeline_position=replace(view.timeline_position, filter=words))
     view = replace(view, filter=words, on_fold=False)
     return _with_row(view)
 
@@ -280,7 +251,3 @@ def drop_marks(view: View, targets: tuple[str, ...]) -> View:
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset())
     return replace(view, marks=view.marks - frozenset(targets))
-
-
-def _within(place: int, number: int) -> int:
-    return max(0, min(number - 1, place))

@@ -22,8 +22,9 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.alarms import REPORTED_BY_EVENTS, Alarm, alarms, begun, degrading, turned
 from paired_servicebus.core.operator.fleet_sentences import ending_stage, not_answered, order_part, standing_orders
 from paired_servicebus.core.series.graphs import Graphs, follow
+from paired_servicebus.engine.control.protocol import Skipped
 from paired_servicebus.ui.state import log_entries as event_log
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.incident_history import IncidentHistory
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
 from paired_servicebus.ui.state.row_order import (
@@ -79,13 +80,6 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """The number of events that are lost to this screen."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Silent:
     """No snapshot since `since` (seconds since the epoch), although the connection is open."""
 
@@ -120,7 +114,7 @@ class Neighbours:
     engines: tuple[Neighbour, ...]
 
 
-News = Reached | Snapshot | Graphs | Records | Missed | Silent | Unreachable | Neighbours | HistoryNews
+News = Reached | Snapshot | Graphs | Records | Skipped | Silent | Unreachable | Neighbours | IncidentHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +205,7 @@ class View:
     sorted_at: float = 0.0
     timeline_position: TimelinePosition = TimelinePosition()
     neighbours: tuple[Neighbour, ...] = ()
-    past: HistoryNews | None = None
+    past: IncidentHistory | None = None
     """The incidents in journal and tables; None: not read yet."""
     incident_open: bool = False
     """Whether the incidents page shows the chosen incident instead of the list."""
@@ -329,7 +323,7 @@ def apply_news(view: View, news: News) -> View:
         case Records(records):
             folded = event_log.append(view.log, records, fold=True)
             return replace(view, log=folded, each_log=event_log.append(view.each_log, records))
-        case Missed(count):
+        case Skipped(count):
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
             folded = event_log.append_missed(view.log, count, at=at)
             return replace(view, log=folded, each_log=event_log.append_missed(view.each_log, count, at=at))
@@ -341,7 +335,7 @@ def apply_news(view: View, news: News) -> View:
             if view.link is not EngineLink.LIVE:
                 return view
             return replace(view, link=EngineLink.SILENT, link_since=since, link_reason="")
-        case HistoryNews():
+        case IncidentHistory():
             return replace(view, past=news)
         case Neighbours(engines):
             there = view.engine in [one.name for one in engines]

@@ -257,7 +257,7 @@ NAME: Final = 24
 NARROW: Final = 12
 ENGINES_WIDE: Final = 100
 OLD_AFTER: Final = 20.0
-"""Seconds behind the engine on screen after which figures are old: twice the poll interval (other_engines.py)."""
+"""Seconds behind the engine on screen after which figures are old: twice the poll interval (feed.py)."""
 EACH: Final = 3
 """Lines of an engine."""
 

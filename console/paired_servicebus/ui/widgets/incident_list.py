@@ -212,23 +212,19 @@ class IncidentList(Lines):
 
     def show(self, view: View) -> None:
         """Leave the selected incident the room that few incidents do not need."""
-        history = view.past.history if view.past else None
-        if history is not None and history.incidents:
-            with_gap = HEADS + len(history.incidents) + 1
+        if view.past is not None and view.past.incidents:
+            with_gap = HEADS + len(view.past.incidents) + 1
             self.styles.max_height = min(TALLEST, with_gap)
         super().show(view)
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return head and rows, or why there are none."""
-        past = view.past
-        if past is None:
+        history = view.past
+        if history is None:
             return [rule("incidents", width), line(Span(" journal and tables are being read …", Role.MUTED))]
-        if past.history is None:
-            return [
-                rule("incidents: unknown", width),
-                *(line(f" {part}") for part in _wrapped(past.trouble, width - 2)),
-            ]
-        history = past.history
+        if history.trouble:
+            reasons = (line(f" {part}") for part in _wrapped(history.trouble, width - 2))
+            return [rule("incidents: unknown", width), *reasons]
         head = rule("incidents", width, note=Span(_as_of(history), Role.MUTED))
         if not history.incidents:
             remarks = [line(Span(f" {part}", Role.MUTED)) for part in _remarks(history, width - 2)]
@@ -247,8 +243,7 @@ class IncidentReport(Lines):
 
     def show(self, view: View) -> None:
         """Show the view; another incident begins at its first line."""
-        history = view.past.history if view.past else None
-        chosen = history.chosen if history is not None else ""
+        chosen = view.past.chosen if view.past is not None else ""
         if chosen != self._shown or not view.incident_open:
             self._shown = chosen
             self.scroll_to(y=0, animate=False, force=True)
@@ -261,7 +256,7 @@ class IncidentReport(Lines):
         self.refresh()
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        history = view.past.history if view.past else None
+        history = view.past
         incident = history.selected if history is not None else None
         if history is None or incident is None:
             return []
