@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from textual.css.stylesheet import Stylesheet
@@ -37,7 +38,7 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.engines.feed import Emit
 from paired_servicebus.ui.shell.app import PairedApp
-from paired_servicebus.ui.state.view import News, Records, Unreachable
+from paired_servicebus.ui.state.view import News, Page, Records, Unreachable
 
 from .terminals import open_terminal, orders_taken, server, terminal  # noqa: F401 - fixtures
 
@@ -47,6 +48,7 @@ BACKLOG_ROUTES = (
     RouteView(route="backlog/8", accepted=17, failed=2),
 )
 IDLE_TURNS = 3
+Name = TypeVar("Name")
 AT = datetime(2026, 11, 20, 14, 2, 11, tzinfo=UTC).timestamp()
 
 
@@ -415,32 +417,34 @@ def made() -> MadeUp:
 
 
 @pytest.fixture
-def new_app(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[PairedApp, FakeFeed]]:
-    """An app over a fake feed, with a frozen clock; whether the engine is silent is checked when a test does.
-
-    After a key the pilot would sleep until the process seems idle, 40 ms at least; turns of the loop prove as much.
-    """
-    monkeypatch.setattr("paired_servicebus.ui.shell.app.SILENCE_CHECK_SECONDS", 3600.0)
-    monkeypatch.setattr("textual.app.wait_for_idle", turns)
-    monkeypatch.setattr("textual.pilot.wait_for_idle", turns)
-    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
-
-    def make(**options: Any) -> tuple[PairedApp, FakeFeed]:
-        feed = FakeFeed()
-        options = {"pairing": "orders", "by": "kim", "now": lambda: AT + 4, "monotonic": lambda: 0.0, **options}
-        return PairedApp(feed, **options), feed
-
-    return make
+def new_app() -> Iterator[Callable[..., tuple[PairedApp, FakeFeed]]]:
+    """An app over a fake feed, with a frozen clock; whether the engine is silent is checked when a test does."""
+    with quick():
+        yield _app
 
 
-@pytest.fixture
-async def open_console(new_app):  # type: ignore[no-untyped-def]
-    """Opens dashboards: `async with open_console(size=(80, 24)) as console`."""
-    from contextlib import asynccontextmanager
+@contextmanager
+def quick() -> Iterator[None]:
+    """Prove by turns of the loop what the pilot, after a key, sleeps 40 ms for: that the process is idle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paired_servicebus.ui.shell.app.SILENCE_CHECK_SECONDS", 3600.0)
+        patch.setattr("textual.app.wait_for_idle", turns)
+        patch.setattr("textual.pilot.wait_for_idle", turns)
+        patch.setattr(Stylesheet, "_parse_rules", _parse_once)
+        yield
 
-    @asynccontextmanager
-    async def opened(*news: News, size: tuple[int, int] = (80, 24), **options: Any):  # type: ignore[no-untyped-def]
-        app, feed = new_app(**options)
+
+def _app(**options: Any) -> tuple[PairedApp, FakeFeed]:
+    feed = FakeFeed()
+    options = {"pairing": "orders", "by": "kim", "now": lambda: AT + 4, "monotonic": lambda: 0.0, **options}
+    return PairedApp(feed, **options), feed
+
+
+@asynccontextmanager
+async def opened(*news: News, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[Console]:
+    """A dashboard: `async with opened(size=(80, 24)) as console`."""
+    with quick():
+        app, feed = _app(**options)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             console = Console(app, feed, pilot)
@@ -448,7 +452,30 @@ async def open_console(new_app):  # type: ignore[no-untyped-def]
                 await console.told(*news)
             yield console
 
+
+@pytest.fixture
+def open_console() -> Callable[..., AbstractAsyncContextManager[Console]]:
     return opened
+
+
+def screens(snapshots: Mapping[Name, Snapshot], *keys: str, size: tuple[int, int]) -> dict[Name, list[list[str]]]:
+    """Of each snapshot the rows of the first page, and after each key, all drawn by one dashboard."""
+
+    async def drawn() -> dict[Name, list[list[str]]]:
+        found: dict[Name, list[list[str]]] = {}
+        async with opened(size=size) as console:
+            first = console.app.view
+            for name, snapshot in snapshots.items():
+                console.app.turn_to(Page.PAIRING)
+                console.app.show(first)
+                await console.told(snapshot)
+                found[name] = [console.rows()]
+                for key in keys:
+                    await console.press(key)
+                    found[name].append(console.rows())
+        return found
+
+    return asyncio.run(drawn())
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_the_key_S_pauses_or_resumes(made: Any) -> None:
     assert for_key("S", view_of(made.snapshot())).id == "pause-syphon"
     paused = view_of(made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED)))
     assert for_key("S", paused).id == "resume-syphon"
-    keys = [paused.keys.label(action) for action in by_key(paused)]
+    keys = [action.key(paused.keys) for action in by_key(paused)]
     assert len(keys) == len(set(keys)), "one action a key"
     assert {"F", "U", "S", "↑ k", "↓ j", "g", "?", "q"} <= set(keys)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -24,6 +25,7 @@ from paired_servicebus.engine.service.metrics import families
 from paired_servicebus.ui.engines.health import as_json, as_lines
 from paired_servicebus.verbs.fleet_verb import fleet_object
 
+from .conftest import screens
 from .deployments import DEPLOYMENTS, JUMP
 
 CONSOLES: Final = ("web-1", JUMP)
@@ -142,14 +144,19 @@ CALM: Final = frozenset({"brownout"})
 @SIZES
 @CASES
 @NAMES
-async def test_the_first_page_answers(open_console: Any, name: str, console: str, size: tuple[int, int]) -> None:
-    wanted = answers_of(name, console)
-    async with open_console(DEPLOYMENTS[name].seen_from(console), size=size) as opened:
-        screen = opened.screen()
-        missing = {question: text for question, text in wanted._asdict().items()
-                   if question != "never" and text and text not in screen}  # fmt: skip
-        assert not missing, f"{missing}\n{screen}"
-        assert wanted.never not in screen, screen
+def test_the_first_page_answers(name: str, console: str, size: tuple[int, int]) -> None:
+    wanted, screen = answers_of(name, console), "\n".join(_screens(size)[name, console][0])
+    missing = {question: text for question, text in wanted._asdict().items()
+               if question != "never" and text and text not in screen}  # fmt: skip
+    assert not missing, f"{missing}\n{screen}"
+    assert wanted.never not in screen, screen
+
+
+@cache
+def _screens(size: tuple[int, int], *keys: str) -> dict[tuple[str, str], list[list[str]]]:
+    """Of each deployment and console the first page, and those of the keys."""
+    seen = {(name, at): one.seen_from(at) for name, one in DEPLOYMENTS.items() for at in CONSOLES}
+    return screens(seen, *keys, size=size)
 
 
 # -- every place, one answer -------------------------------------------------------------------------------------------
@@ -204,7 +211,7 @@ def said_by_fleet(pairing: PairingView, now: float) -> dict[str, str]:
 
 @CASES
 @NAMES
-async def test_every_place_says_the_same_of_each_entity(open_console: Any, name: str, console: str) -> None:
+def test_every_place_says_the_same_of_each_entity(name: str, console: str) -> None:
     snapshot = DEPLOYMENTS[name].seen_from(console)
     pairing, status = pairing_of(snapshot), EngineStatus(pairing="orders", snapshot=snapshot)
     wanted = folded(pairing)
@@ -218,16 +225,12 @@ async def test_every_place_says_the_same_of_each_entity(open_console: Any, name:
     for path, row in said_by_fleet(pairing, snapshot.at).items():
         total = next(one for one in pairing.totals if one.path == path)
         assert all(f"{number} {state}" in row for state, number in entity_counts(total)), row
-    async with open_console(snapshot, size=(140, 40)) as opened:
-        assert said_by_rows(opened.rows()) == wanted, opened.screen()
-        first = opened.rows()[1]
-        for key in "247":
-            await opened.press(key)
-            assert opened.rows()[1] == first, f"page {key}"
-            if key == "2":
-                state, number, engines = wanted[opened.app.view.selected]
-                where = f"{state} at {number} of {engines} engine"
-                assert where in opened.screen(), opened.screen()
+    overview, entity, *others = _screens((140, 40), *"2467")[name, console]
+    assert said_by_rows(overview) == wanted, "\n".join(overview)
+    assert {page[1] for page in (entity, *others)} == {overview[1]}, "the first line of pages 2, 4, 6 and 7"
+    selected = next(row for row in entity if row.startswith("── ") and " of 3 entities" in row).split()[1]
+    state, number, engines = wanted[selected]
+    assert f"{state} at {number} of {engines} engine" in "\n".join(entity)
 
 
 @CASES

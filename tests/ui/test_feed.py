@@ -23,8 +23,7 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.ui.display.terminal_app import EVERY_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, IdleCollector
 from paired_servicebus.ui.engines.feed import RETRY_DELAYS_SECONDS, EngineFeed
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.row_order import for_newest
-from paired_servicebus.ui.state.view import EngineLink, News, Reached, Records, Silent, Unreachable, View
+from paired_servicebus.ui.state.view import EngineLink, News, Reached, Records, Silent, Unreachable, View, for_newest
 
 
 class Told:

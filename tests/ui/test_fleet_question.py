@@ -281,29 +281,10 @@ async def test_an_engine_that_differs_is_named_on_the_dashboard_and_its_page(ope
             assert f"web-1 differs: {how}" in console.screen()
 
 
-# -- What a person sees of an outage of twenty engines, on the dashboard and on the page of engines.
+# -- What a person sees of an outage of twenty engines on the page of engines.
 
 
-ASKED = ("20 engines", "payments failed over", "pay-3", "pay-4", "forced by operator-a until 18:02", "17 done")
-
-
-@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
-@pytest.mark.parametrize("trouble", ["", "connection refused"])
-@pytest.mark.parametrize("here", ["snapshot", "outage"])
-async def test_the_dashboard_answers_what_an_outage_asks(
-    open_console: Any, made: Any, size: tuple[int, int], trouble: str, here: str
-) -> None:
-    fleet = outage(trouble=trouble, trouble_since=at("13:58:00") if trouble else None)
-    async with open_console(getattr(made, here)(fleet=fleet), size=size) as console:
-        text = console.screen()
-    asked = [part for part in ASKED if not (trouble and size == (80, 24) and part in ("pay-3", "pay-4"))]
-    assert [part for part in asked if part not in text] == []
-    assert "2 silent" in text
-    assert ("of then" in text) == bool(trouble)
-    assert " quit" in text.split("\n")[-1]
-
-
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 40)])
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_the_page_of_engines_names_every_engine(open_console: Any, made: Any, size: tuple[int, int]) -> None:
     async with open_console(made.snapshot(fleet=outage()), size=size) as console:
         await console.press("7")
@@ -313,17 +294,6 @@ async def test_the_page_of_engines_names_every_engine(open_console: Any, made: A
     if size[0] >= 80:
         assert [f"web-{number}" for number in range(1, 19) if f"web-{number}" not in text] == []
         assert "operator-a" in text
-
-
-async def test_an_outage_elsewhere_is_not_drawn_as_healthy(open_console: Any, made: Any) -> None:
-    """Finding: with two applications failed over, a console showed `orders healthy`."""
-    fleet = outage(orders=())
-    async with open_console(made.snapshot(fleet=fleet)) as console:
-        rows = console.rows()
-    assert "payments failed over at 15 of 20 engines" in rows[1]
-    row = next(row for row in rows if row.startswith(("  ▲ payments", " ▸▲ payments")))
-    assert "failed over  15 of 20" in row
-    assert "to do" not in "\n".join(rows)
 
 
 async def test_500_engines_fit(open_console: Any, made: Any) -> None:

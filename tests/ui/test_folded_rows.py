@@ -13,8 +13,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_fold import fold
 from paired_servicebus.ui.render.spans import LOOKS, QUIET
 from paired_servicebus.ui.screens.questions import ArmDialog
-from paired_servicebus.ui.state.row_order import FOLD, needs_eyes, table_rows
-from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.state.view import FOLD, Page, needs_eyes, table_rows
 from paired_servicebus.ui.widgets.entity_table import EntityTable
 from tests import fleet_views
 

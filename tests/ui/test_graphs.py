@@ -9,7 +9,10 @@ import pytest
 
 from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs, Mark
 from paired_servicebus.ui.display.terminal_app import to_ascii
-from paired_servicebus.ui.render.charts import (
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.state.view import Reached
+from paired_servicebus.ui.widgets.graph_parts import (
+    CHART_SECONDS,
     Part,
     bars,
     fitting_window,
@@ -20,9 +23,6 @@ from paired_servicebus.ui.render.charts import (
     time_axis,
     time_columns,
 )
-from paired_servicebus.ui.render.spans import Role
-from paired_servicebus.ui.state.view import Reached
-from paired_servicebus.ui.widgets.dashboard_parts import CHART_SECONDS
 from tests.graph_views import graphs
 
 from .conftest import AT

@@ -29,8 +29,8 @@ from tests.pipeline.test_report import EPISODE, EVENTS, T, records
 from .conftest import AT
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables with two incidents; the later one is not over."""
     later = {
         **EPISODE,
@@ -46,7 +46,9 @@ def folder(tmp_path: Path) -> Path:
         "outcome": "open",
     }
     end = StateChanged(at=T + 3700, entity="audit", was="unknown", now="healthy", why="a send was accepted")
-    return MemoryTables(records(*EVENTS, end), rows={"episodes": [EPISODE, later]}).store(tmp_path / "tables")
+    return MemoryTables(records(*EVENTS, end), rows={"episodes": [EPISODE, later]}).store(
+        tmp_path_factory.mktemp("tables") / "t"
+    )
 
 
 def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(folder: Path) -> None:

@@ -10,23 +10,21 @@ import pytest
 from textual import events
 
 from paired_servicebus.core.operator.actions import ACTIONS
-from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, CONSOLE_BY_ID
+from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, CONSOLE_BY_ID, key_text, own_keys, read_key
 from paired_servicebus.ui.display.terminal_driver import EscapeParser, TerminalDriver
-from paired_servicebus.ui.screens.question_dialog import Prompt
-from paired_servicebus.ui.screens.questions import ArmDialog
+from paired_servicebus.ui.screens.questions import ArmDialog, Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
-from paired_servicebus.ui.state.keymap import Keymap, key_text, keymap_of, read_key
-from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.state.view import OwnKeys, Page
 
 
-def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:
-    return keymap_of({name.replace("_", "-"): value for name, value in values.items()}, CONSOLE_ACTIONS)
+def own(**values: object) -> tuple[OwnKeys, tuple[str, ...]]:
+    return own_keys({name.replace("_", "-"): value for name, value in values.items()}, CONSOLE_ACTIONS)
 
 
 def test_without_any_the_table_counts() -> None:
     keymap, wrong = own()
     assert wrong == ()
-    assert [keymap.names(action) for action in CONSOLE_ACTIONS] == [action.keys for action in CONSOLE_ACTIONS]
+    assert [action.names(keymap) for action in CONSOLE_ACTIONS] == [action.keys for action in CONSOLE_ACTIONS]
 
 
 @pytest.mark.parametrize(
@@ -68,43 +66,43 @@ def test_what_is_no_key_is_none(text: object) -> None:
     ],
 )
 def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: str) -> None:
-    keymap, wrong = keymap_of(values, CONSOLE_ACTIONS)
-    assert keymap == Keymap()
+    keymap, wrong = own_keys(values, CONSOLE_ACTIONS)
+    assert keymap == {}
     assert len(wrong) == 1
     assert said in wrong[0]
 
 
 def test_one_mistake_leaves_the_others_alone() -> None:
     keymap, wrong = own(force="U", pin="Z")
-    assert keymap.names(CONSOLE_BY_ID["force"]) == ("F",)
-    assert keymap.names(CONSOLE_BY_ID["pin"]) == ("Z",)
+    assert CONSOLE_BY_ID["force"].names(keymap) == ("F",)
+    assert CONSOLE_BY_ID["pin"].names(keymap) == ("Z",)
     assert len(wrong) == 1
 
 
 def test_keys_can_be_exchanged() -> None:
     keymap, wrong = own(force="U", release="F")
     assert wrong == ()
-    assert (keymap.label(CONSOLE_BY_ID["force"]), keymap.label(CONSOLE_BY_ID["release"])) == ("U", "F")
+    assert (CONSOLE_BY_ID["force"].key(keymap), CONSOLE_BY_ID["release"].key(keymap)) == ("U", "F")
 
 
 def test_a_double_that_comes_of_taking_another_back_is_found_too() -> None:
     keymap, wrong = own(force="U", release="I", pin="X", mark="X")
-    assert keymap == Keymap()
+    assert keymap == {}
     assert len(wrong) >= 2
 
 
 def test_actions_that_share_a_key_go_together() -> None:
-    keymap, wrong = keymap_of({"pause syphon": "Y"}, CONSOLE_ACTIONS)
+    keymap, wrong = own_keys({"pause syphon": "Y"}, CONSOLE_ACTIONS)
     assert wrong == ()
-    assert keymap.names(CONSOLE_BY_ID["pause-syphon"]) == keymap.names(CONSOLE_BY_ID["resume-syphon"]) == ("Y",)
-    _, wrong = keymap_of({"pause syphon": "Y", "resume syphon": "Z"}, CONSOLE_ACTIONS)
+    assert CONSOLE_BY_ID["pause-syphon"].names(keymap) == CONSOLE_BY_ID["resume-syphon"].names(keymap) == ("Y",)
+    _, wrong = own_keys({"pause syphon": "Y", "resume syphon": "Z"}, CONSOLE_ACTIONS)
     assert wrong == ("resume syphon shares its key with another action, which has a key of its own here",)
 
 
 def test_a_persons_file_says_what_is_wrong_in_one_notice(tmp_path: Path) -> None:
     (tmp_path / "console.toml").write_text('bell = 3\n[keys]\n"force failover" = "X"\nnonsense = "x"\n')
     found = load_preferences(tmp_path)
-    assert found.keys.own == {"force": "X"}
+    assert found.keys == {"force": "X"}
     assert "action nonsense" in found.notice
     (tmp_path / "console.toml").write_text('keys = "vi"\n')
     assert "a section" in load_preferences(tmp_path).notice
@@ -228,10 +226,12 @@ def test_every_order_has_a_capital_letter() -> None:
     assert all(action.key in string.ascii_uppercase for action in ACTIONS)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[] if page is Page.ENTITY else pytest.mark.slow) for page in Page],
-)
+def test_no_other_key_is_that_of_an_order() -> None:
+    assert not [action.id for action in CONSOLE_ACTIONS if action.changes and set(action.keys) & set(LOOKING)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", Page)
 async def test_no_other_key_orders_or_asks_anything(open_console: Any, made: Any, page: Page) -> None:
     async with open_console(made.backlog()) as console:
         for key in LOOKING:

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
-from paired_servicebus.ui.screens.question_dialog import QuestionDialog
+from paired_servicebus.ui.screens.questions import QuestionDialog
 from tests.fleet_views import calm
 
 from .test_fleet_question import focused, signer

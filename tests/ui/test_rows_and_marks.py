@@ -15,15 +15,14 @@ from paired_servicebus.core.model.snapshot import SyphonStatus, UnusedQueue, Unu
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.questions import ArmDialog, ConfirmDialog
 from paired_servicebus.ui.state import selection
-from paired_servicebus.ui.state.row_order import SORTS
-from paired_servicebus.ui.state.view import Page, View, apply_news
+from paired_servicebus.ui.state.view import SORTS, Page, View, apply_news
 from paired_servicebus.ui.widgets.entity_table import EntityRows, pings_in_a_row
 
 from .plays import MADE, Play, holds, named, on, ordered, play, row, run, sees, table, tabled, told, viewed
 
 SIZES = [
-    (60, 20), (80, 24), (140, 40),
-    *(pytest.param(size, marks=pytest.mark.slow) for size in ((70, 22), (100, 30), (200, 50))),
+    (60, 20), (80, 24),
+    *(pytest.param(size, marks=pytest.mark.slow) for size in ((70, 22), (100, 30), (140, 40), (200, 50))),
 ]  # fmt: skip
 
 
@@ -152,9 +151,6 @@ async def test_marks_are_said_wherever_an_order_would_hit_them(open_console: Any
             assert ("3 marked" in console.rows()[0]) == (page is not Page.ENTITY), page
 
 
-# -- questions -----------------------------------------------------------------------------------------------------
-
-
 # -- an engine that does not answer ------------------------------------------------------------------------------------
 
 
@@ -170,7 +166,7 @@ class Slow:
             return await arm(*words, **order)
 
         console.feed.arm = later
-        console.app._dispatch._feed = console.feed
+        console.app._feed = console.feed
 
 
 async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: Any, made: Any) -> None:
@@ -203,9 +199,6 @@ async def test_escape_says_that_nothing_was_ordered_and_leaves_the_page(open_con
         await console.press("2", "F", "escape")
         assert console.app.view.page is Page.ENTITY
         assert "cancelled, nothing" in console.screen()
-
-
-# -- the backlog -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ not possible now stays visible with its reason. `why_not` is only a courtesy: th
 
 from __future__ import annotations
 
+import difflib
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,10 +37,9 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import join_names, plural, rate
 from paired_servicebus.core.text.untrusted_text import harmless, name
 from paired_servicebus.ui.state import selection
-from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.message_choices import tabs_of
-from paired_servicebus.ui.state.view import ROWLESS, EngineLink, Neighbour, Page, View
+from paired_servicebus.ui.state.view import NO_KEYS, ROWLESS, EngineLink, Neighbour, OwnKeys, Page, View
 
 # Texts to copy from a page into the terminal's clipboard (OSC 52, which SSH carries), or into a new file.
 #
@@ -191,7 +192,7 @@ class ConsoleAction:
 
     id: str
     keys: tuple[str, ...]
-    """Textual's names, unless the operator chose another (keymap.py); the first is shown. Empty: only in the menu."""
+    """Textual's names, unless the operator chose another; the first is shown. Empty: only in the menu."""
     label: str
     help: str
     special: WhyNot = _always
@@ -201,6 +202,16 @@ class ConsoleAction:
     order: Action | None = None
     page: Page | None = None
     """The page that it opens."""
+
+    def names(self, own: OwnKeys) -> tuple[str, ...]:
+        """Return Textual's names of its keys; the first is shown. Empty: it has no key."""
+        return (own[self.id],) if self.id in own else self.keys
+
+    def key(self, own: OwnKeys) -> str:
+        """Return the label of its key; empty if it has none."""
+        if self.id in own:
+            return key_text(own[self.id])
+        return self.key_label or (self.keys[0] if self.keys else "")
 
     @property
     def changes(self) -> bool:
@@ -433,7 +444,7 @@ CONSOLE_BY_ID: Final = {action.id: action for action in CONSOLE_ACTIONS}
 
 def actions_of_key(key: str, view: View) -> tuple[ConsoleAction, ...]:
     """Return the actions with that key."""
-    return tuple(action for action in CONSOLE_ACTIONS if key in view.keys.names(action))
+    return tuple(action for action in CONSOLE_ACTIONS if key in action.names(view.keys))
 
 
 def for_key(key: str, view: View) -> ConsoleAction:
@@ -489,7 +500,7 @@ def in_key_line(view: View, width: int) -> tuple[str, ...]:
 
 
 def _cells(action: ConsoleAction, view: View) -> int:
-    return len(view.keys.label(action)) + label_width(action) + 3
+    return len(action.key(view.keys)) + label_width(action) + 3
 
 
 @cache
@@ -502,8 +513,112 @@ def label_width(action: ConsoleAction) -> int:
 
 def by_key(view: View) -> tuple[ConsoleAction, ...]:
     """Return the present action of each key, and those without a key, in the table's order."""
-    names = ((action, view.keys.names(action)) for action in CONSOLE_ACTIONS)
+    names = ((action, action.names(view.keys)) for action in CONSOLE_ACTIONS)
     return tuple(dict.fromkeys(for_key(keys[0], view) if keys else action for action, keys in names))
+
+
+# The operator's own keys, in place of those of the table:
+#
+#     [keys]                  # in console.toml: an action as the help names it, and a key
+#     filter = "ctrl+t"
+#     "force failover" = "X"
+#
+# Only a capital letter can be the key of an action that changes anything: small letters only look. An unknown action,
+# an invalid or reserved key, and a key for two actions are ignored and reported. Actions that share a key, of which one
+# is possible at a time, change their key together.
+
+KEY_SIGNS: Final = {
+    "/": "slash", "?": "question_mark", ":": "colon", ".": "full_stop", ",": "comma", ";": "semicolon",
+    "-": "minus", "+": "plus", "*": "asterisk", "=": "equals_sign", "!": "exclamation_mark", "_": "underscore",
+    "<": "less_than_sign", ">": "greater_than_sign", "#": "number_sign", "@": "at", "&": "ampersand",
+    "'": "apostrophe", '"': "quotation_mark", "(": "left_parenthesis", ")": "right_parenthesis",
+    "[": "left_square_bracket", "]": "right_square_bracket", "~": "tilde", "|": "vertical_line",
+}  # fmt: skip
+"""Textual's names of signs."""
+NAMED: Final = {
+    "space": "space", "up": "↑", "down": "↓", "left": "←", "right": "→", "home": "home", "end": "end",
+    "pageup": "PgUp", "pagedown": "PgDn", "insert": "ins", "delete": "del", "backspace": "bksp",
+}  # fmt: skip
+"""Keys with a name, and their label."""
+_OTHERS: Final = re.compile(r"[A-Za-z0-9]|f([1-9]|1[0-2])|ctrl\+[a-z]")
+_CAPITAL: Final = re.compile("[A-Z]")
+RESERVED: Final = frozenset(["escape", "enter", "tab", "shift+tab", *(f"ctrl+{letter}" for letter in "chijlmqsz")])
+"""Keys of dialogs and terminals, keys that terminals cannot distinguish, and ctrl+c."""
+
+
+def read_key(text: object) -> str:
+    """Return Textual's name of the key; empty if it is invalid."""
+    if not isinstance(text, str):
+        return ""
+    if text in KEY_SIGNS:
+        return KEY_SIGNS[text]
+    known = text in NAMED or text in KEY_SIGNS.values() or text in RESERVED or _OTHERS.fullmatch(text)
+    return text if known else ""
+
+
+def key_text(key: str) -> str:
+    """Return the key's label on screen."""
+    sign = next((sign for sign, named in KEY_SIGNS.items() if named == key), "")
+    return sign or NAMED.get(key) or key.replace("ctrl+", "^")
+
+
+def own_keys(values: object, actions: Sequence[ConsoleAction]) -> tuple[OwnKeys, tuple[str, ...]]:
+    """Return the keys of a [keys] section, and a clause for each entry that is ignored."""
+    if not isinstance(values, dict):
+        return {}, ("must be a section of actions and their keys",)
+    wrong: list[str] = []
+    wanted: dict[str, str] = {}
+    for action, text in values.items():
+        together = _sharing_key(action, actions)
+        trouble = _trouble(action, text, actions)
+        if not trouble and any(wanted.get(one, read_key(text)) != read_key(text) for one in together):
+            trouble = f"{action} shares its key with another action, which has a key of its own here"
+        if trouble:
+            wrong.append(trouble)
+        else:
+            wanted |= dict.fromkeys(together, read_key(text))
+    return _drop_duplicates(wanted, actions, wrong), tuple(wrong)
+
+
+def _trouble(name: str, text: object, actions: Sequence[ConsoleAction]) -> str:
+    """Return the error of one entry; empty if it is valid."""
+    if not _sharing_key(name, actions):
+        known = [one for action in actions for one in (action.id, action.label)]
+        close = difflib.get_close_matches(name, known, n=1)
+        return f"unknown action {name}" + (f"; did you mean {close[0]}?" if close else "")
+    if not read_key(text):
+        return f"{name}: {text!r} is not a key such as F, ctrl+g, f5 or space"
+    changes = any(action.changes for action in actions if name in (action.id, action.label))
+    if changes and not _CAPITAL.fullmatch(read_key(text)):
+        return f"{name} changes the system, so that only a capital letter can be its key, not {text}"
+    return f"{name}: {text} is reserved" if read_key(text) in RESERVED else ""
+
+
+def _sharing_key(name: str, actions: Sequence[ConsoleAction]) -> tuple[str, ...]:
+    """Return the actions that share the key of that one, itself included."""
+    found = next((action for action in actions if name in (action.id, action.label)), None)
+    if found is None:
+        return ()
+    return tuple(one.id for one in actions if one is found or (found.keys and one.keys[:1] == found.keys[:1]))
+
+
+def _drop_duplicates(wanted: dict[str, str], actions: Sequence[ConsoleAction], wrong: list[str]) -> dict[str, str]:
+    """Drop the keys of two actions, until none is left: the table itself has no duplicates."""
+    while True:
+        holders: dict[str, set[str]] = {}
+        for action in actions:
+            for key in action.names(wanted):
+                holders.setdefault(key, set()).add(action.keys[0] if action.keys else action.id)
+        doubled = {key for key, groups in holders.items() if len(groups) > 1}
+        taken = [action for action, key in wanted.items() if key in doubled]
+        if not taken:
+            return wanted
+        wrong.extend(f"{key_text(key)} would be the key of {_named(key, wanted, actions)}" for key in sorted(doubled))
+        wanted = {action: key for action, key in wanted.items() if action not in taken}
+
+
+def _named(key: str, own: OwnKeys, actions: Sequence[ConsoleAction]) -> str:
+    return " and ".join(action.label for action in actions if key in action.names(own))
 
 
 # The questions before an order: the facts before a dangerous one is fired, and yes or no before one stops something.
@@ -523,7 +638,7 @@ def facts(
     action_id: str,
     snapshot: Snapshot | None,
     aim: Command,
-    keys: Keymap = DEFAULT_KEYMAP,
+    keys: OwnKeys = NO_KEYS,
     others: Sequence[Neighbour] = (),
     left_out: Sequence[Neighbour] = (),
 ) -> tuple[Fact, ...]:
@@ -560,15 +675,15 @@ def expectation(action_id: str, snapshot: Snapshot | None, aim: Command) -> str:
     return sentence(BY_ID[action_id].expect, snapshot, aim)
 
 
-def question(action: ConsoleAction, aim: Command, snapshot: Snapshot, keys: Keymap) -> Question:
+def question(action: ConsoleAction, aim: Command, snapshot: Snapshot, keys: OwnKeys) -> Question:
     """Return the question of an action that asks first."""
     assert action.order is not None, "local actions ask nothing"
     assert action.order.ask is not None, "this action asks nothing"
     return action.order.ask(snapshot, aim, _undo_key(action.order, keys))
 
 
-def _undo_key(action: Action, keys: Keymap) -> str:
-    return keys.label(CONSOLE_BY_ID[action.undo]) if action.undo else ""
+def _undo_key(action: Action, keys: OwnKeys) -> str:
+    return CONSOLE_BY_ID[action.undo].key(keys) if action.undo else ""
 
 
 def title(action_id: str, label: str, snapshot: Snapshot | None, aim: Command, pairing: str) -> str:

@@ -1,4 +1,4 @@
-"""The Textual app without our screens: its output to the terminal and its handling of errors."""
+"""The Textual app without our pages: its output to the terminal and its handling of errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from textual.worker import WorkerFailed
 
 from paired_servicebus.ui.display.profile import Profile
 from paired_servicebus.ui.display.terminal_driver import TerminalDriver
-from paired_servicebus.ui.display.theme import PairedTheme
+from paired_servicebus.ui.display.theme import ROLES, PairedTheme, Themes
+from paired_servicebus.ui.screens.questions import QUESTION_CSS
+from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
 
 # When the dashboard's process collects garbage: between keys, and never among widgets that stay.
 #
@@ -382,6 +384,10 @@ class TerminalApp(App[int]):
         report: called with an unexpected exception, which then ends the app.
     """
 
+    ENABLE_COMMAND_PALETTE = False  # ours is an action
+    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
+    DEFAULT_CSS = ROLE_CSS
+    CSS = QUESTION_CSS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "repaint", show=False, system=True),
         Binding("ctrl+z", "suspend_process", show=False, system=True, priority=True),
@@ -394,6 +400,18 @@ class TerminalApp(App[int]):
         self._painted = ScreenBuffer()
         self._pointer = "default"
         self._window_title = ""
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Return our roles' colours, for themes without them."""
+        return ROLES
+
+    def use_theme(self, themes: Themes, name: str | None) -> str:
+        """Register the themes and use the one of that name; return a sentence if it is unknown."""
+        chosen, unknown = themes.chosen(name)
+        for each in themes.themes:
+            self.register_theme(each)
+        self.theme = chosen.name
+        return unknown
 
     def get_driver_class(self) -> type[Driver]:
         """Return the driver that restores the terminal at every end."""

@@ -25,7 +25,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed, Goodbye, Position, Skipped
 from paired_servicebus.ui.engines.health import Health, health_of
-from paired_servicebus.ui.render.sentences import ROUTINE
+from paired_servicebus.ui.state.log_entries import has_sentence
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, News, Reached, Records, Unreachable
 
 RETRY_DELAYS_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -174,7 +174,7 @@ class EngineFeed:
                 case Graphs() | Skipped():
                     emit(update)
                 case Record():
-                    if type(update.event) not in ROUTINE:
+                    if has_sentence(update.event):
                         emit(Records((update,)))
                 case Goodbye(farewell):
                     reason = farewell

@@ -172,6 +172,11 @@ def rule(title: str, width: int, *, note: Span | None = None) -> Line:
     return Line((*left, Span(RULE * gap, Role.MUTED), *end))
 
 
+def fact(label: str, text: str, label_cells: int, width: int, role: Role = Role.TEXT) -> Line:
+    """Return a label in `label_cells` cells, and its text, cut to `width` cells."""
+    return Line(cut([Span(fit(f" {label}", label_cells), Role.MUTED), Span(text, role)], width))
+
+
 def wrap(text: str, width: int, *, lines: int) -> list[str]:
     """Return the text in exactly `lines` lines of at most `width` cells, broken at spaces, and cut at the end."""
     words = harmless(text).split(" ")

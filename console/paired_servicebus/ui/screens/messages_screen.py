@@ -1,7 +1,8 @@
-"""The messages of a backlog queue: a page of rows by peek, over the page of the backlog.
+"""The messages of a backlog queue: a page of rows by peek, over the page of the backlog; and one message.
 
 Small letters only look. `R` and the menu ask before an act on the marked messages, or on the selected one. A look that
-is superseded is cancelled; the engine bounds it anyway.
+is superseded is cancelled; the engine bounds it anyway. Ages are those at the reading, so that a list at rest costs a
+terminal nothing.
 """
 
 from __future__ import annotations
@@ -11,30 +12,278 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from rich.cells import cell_len, chop_cells
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widget import Widget
 
 from paired_servicebus.core.errors import ControlError
-from paired_servicebus.core.model.message_view import MessageContent, MessagePage, MessageRow
-from paired_servicebus.core.text.number_format import plural, size
-from paired_servicebus.core.text.time_format import age
+from paired_servicebus.core.model.message_view import (
+    MAX_SEARCHED,
+    MessageContent,
+    MessageKind,
+    MessagePage,
+    MessageRow,
+    by_destination,
+)
+from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, size
+from paired_servicebus.core.text.time_format import age, day_and_clock
 from paired_servicebus.core.text.untrusted_text import escape_json, harmless
 from paired_servicebus.ui.engines.feed import MessageSource
 from paired_servicebus.ui.engines.message_export import export_messages, export_name
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
-from paired_servicebus.ui.screens.new_file import Write
-from paired_servicebus.ui.screens.question_dialog import Prompt
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, fit_name, line, pack, rule, wrap
+from paired_servicebus.ui.screens.questions import Prompt, Write
 from paired_servicebus.ui.state import message_choices as state
-from paired_servicebus.ui.state.message_choices import MessageChoices, MessageTab
+from paired_servicebus.ui.state.message_choices import MessageChoices, MessageTab, number_in
 from paired_servicebus.ui.state.view import Newest, View
-from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines, LinesScreen
 from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderLine, SummaryLines
-from paired_servicebus.ui.widgets.message_list import MessageFacts, MessageHead, MessageList
+
+MARK: Final = 2
+LABEL: Final = 13
+NO_DESTINATION: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageColumn:
+    """One column. `share`: its part of the free width, beside its least width."""
+
+    title: str
+    width: int
+    draw: Callable[[MessageRow, float], Span]
+    share: int = 0
+    most: int = 0
+    """Cells at most; 0: any number."""
+    align: Literal["left", "right"] = "left"
+    is_name: bool = False
+    """Whether it is cut in the middle."""
+
+
+def _waits(row: MessageRow, read_at: float) -> Span:
+    return Span(NOT_KNOWN if row.enqueued_at is None else age(max(0.0, read_at - row.enqueued_at)))
+
+
+def _tries(row: MessageRow, _: float) -> Span:
+    text = NOT_KNOWN if row.deliveries is None else f"{row.deliveries:,}"
+    return Span(text, Role.SUSPECT if row.is_poison else Role.TEXT)
+
+
+def note_of(row: MessageRow) -> str:
+    """Return what is special about a message; empty if nothing is."""
+    return " · ".join(filter(None, ("poison?" if row.is_poison else "", row.state, row.reason)))
+
+
+COLUMNS: Final[tuple[MessageColumn, ...]] = (
+    MessageColumn(title="number", width=6, align="right", draw=lambda row, _: Span(str(row.number), Role.MUTED)),
+    MessageColumn(
+        title="destination",
+        width=11,
+        share=3,
+        most=60,
+        is_name=True,
+        draw=lambda row, _: Span(row.destination) if row.destination else Span(NO_DESTINATION, Role.SUSPECT),
+    ),
+    MessageColumn(
+        title="message id",
+        width=10,
+        share=4,
+        most=64,
+        is_name=True,
+        draw=lambda row, _: Span(row.message_id or NOT_KNOWN),
+    ),
+    MessageColumn(title="waiting", width=7, align="right", draw=_waits),
+    MessageColumn(title="size", width=8, align="right", draw=lambda row, _: Span(size(row.size))),
+    MessageColumn(title="tries", width=5, align="right", draw=_tries),
+    MessageColumn(title="session", width=7, share=1, most=24, draw=lambda row, _: Span(row.session or NOT_KNOWN)),
+    MessageColumn(title="note", width=7, share=4, draw=lambda row, _: Span(note_of(row), Role.SUSPECT)),
+)
+_NARROW: Final = ("number", "session")
+"""The columns that a narrow terminal does not have."""
+NARROW: Final = 76
+
+
+def columns_in(width: int) -> tuple[tuple[MessageColumn, int], ...]:
+    """Return the columns of a terminal of that width, each with its cells."""
+    shown = [column for column in COLUMNS if width >= NARROW or column.title not in _NARROW]
+    free = width - MARK - sum(column.width + 1 for column in shown)
+    widths: list[int] = []
+    shares = sum(column.share for column in shown)
+    for column in shown:
+        more = max(0, free) * column.share // shares if shares else 0
+        wide = column.width + more
+        wide = min(wide, column.most) if column.most else wide
+        free -= wide - column.width
+        shares -= column.share
+        widths.append(wide)
+    return tuple(zip(shown, widths, strict=True))
+
+
+class _MessageLines(Lines):
+    """Lines about the messages."""
+
+    @property
+    def messages(self) -> MessagesScreen:
+        """The screen, which has the choices."""
+        screen = self.screen
+        assert isinstance(screen, MessagesScreen), "only that screen has it"
+        return screen
+
+    @property
+    def choices(self) -> MessageChoices:
+        return self.messages.choices
+
+
+class MessageHead(_MessageLines):
+    """The rule with the reading, the parts of the queue, and the columns' titles."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        choices = self.choices
+        kind = "dead letters" if choices.tab.kind is MessageKind.DEAD else "messages"
+        titles = "".join(f"{fit(column.title, cells, column.align)} " for column, cells in columns_in(width))
+        return [
+            rule(f"{choices.tab.name} › {kind}", width, note=_reading(choices, view)),
+            Line(cut(_tabs(choices, self.messages.tabs, view), width)),
+            line(Span(" " * MARK + titles.rstrip(), Role.MUTED)),
+        ]
+
+
+def _tabs(choices: MessageChoices, tabs: tuple[MessageTab, ...], view: View) -> list[Span]:
+    spans = [Span("  ")]
+    for tab in tabs or (choices.tab,):
+        number = number_in(view, tab)
+        text = f"{tab.title} {NOT_KNOWN if number is None else f'{number:,}'}"
+        shown = tab == choices.tab
+        spans += [Span(f"[{text}]" if shown else f" {text} ", Role.TITLE if shown else Role.MUTED), Span("  ")]
+    marked = f"{len(choices.marks):,}" if choices.marks else ""
+    for what, words in (("marked", marked), ("filter", choices.filter), ("search", choices.wanted)):
+        if words:
+            spans += [Span(f"{what}: ", Role.MUTED), Span(words, Role.KEY), Span("  ")]
+    return spans
+
+
+def _reading(choices: MessageChoices, view: View) -> Span:
+    """Return what was read, of how many, when; that it locks nothing."""
+    if choices.trouble:
+        return Span("not read", Role.FAILED_OVER)
+    page = choices.page
+    if page is None:
+        return Span("asking the engine …", Role.MUTED)
+    first, number = choices.starts[-1][1], number_in(view, choices.tab)
+    of = f" of {number:,}" if number is not None and number >= first + page.looked_at else ""
+    if choices.wanted:
+        part = f"{plural(len(page.rows), 'match', 'matches')} in {first + page.looked_at:,}{of}"
+        if choices.is_looking:
+            return Span(f"esc stops · {part} · reads {MAX_SEARCHED:,} at most", Role.KEY)
+    elif page.looked_at != len(page.rows):
+        part = f"{len(page.rows):,} of {first + page.looked_at:,} peeked"
+    else:
+        part = f"peek {first + 1:,}–{first + page.looked_at:,}{of}" if page.looked_at else "peek found none"
+    again = " · asking …" if choices.is_looking else ""
+    return Span(f"{part}, read {age(max(0.0, view.now - page.read_at))} ago, locks nothing{again}", Role.MUTED)
+
+
+class MessageList(_MessageLines):
+    """The rows, with the selected one in sight."""
+
+    DEFAULT_CSS = "MessageList { overflow-y: scroll; scrollbar-size-vertical: 0; }"
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        choices = self.choices
+        if choices.trouble:
+            return [
+                BLANK,
+                *[line(Span(f"  {text}", Role.FAILED_OVER)) for text in wrap(choices.trouble, width - 4, lines=3)],
+            ]
+        page = choices.page
+        if page is None:
+            return [BLANK, line(Span("  asking the engine for the messages …", Role.MUTED))]
+        if not choices.listed:
+            return [
+                BLANK,
+                *[line(Span(f"  {text}", Role.MUTED)) for text in wrap(_none(choices, page), width - 4, lines=2)],
+            ]
+        return _Rows(choices, page.read_at, width)
+
+    def show(self, view: View) -> None:
+        """Show the view, with the selected row in sight."""
+        super().show(view)
+        self.keep_in_sight(min(self.choices.selected, max(0, len(self.choices.listed) - 1)))
+
+
+class _Rows(LazyLines):
+    """The listed messages; only those in sight are drawn."""
+
+    def __init__(self, choices: MessageChoices, read_at: float, width: int) -> None:
+        self._rows = choices.listed
+        self._selected = min(choices.selected, len(self._rows) - 1)
+        self._marks = choices.marks
+        self._read_at = read_at
+        self._columns = columns_in(width)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def line_at(self, place: int) -> Line:
+        """Return the row of one message."""
+        row, selected = self._rows[place], place == self._selected
+        spans = [Span(("*" if row.number in self._marks else " ") + ("▸" if selected else " "), Role.KEY)]
+        for column, cells in self._columns:
+            drawn = column.draw(row, self._read_at)
+            text = fit_name(drawn.text, cells) if column.is_name else fit(drawn.text, cells, column.align)
+            spans.append(Span(f"{text} ", drawn.role))
+        return line(*spans, ground=Role.SELECTED if selected else None)
+
+
+def _none(choices: MessageChoices, page: MessagePage) -> str:
+    """Return why no row is listed."""
+    looked = f"{plural(page.looked_at, 'message')} peeked"
+    more = "; page down looks further" if page.next_number else "; this is the end of the queue"
+    if page.rows:
+        return f"no message of this page matches “{choices.filter}”; escape removes the filter"
+    if choices.wanted:
+        return f"no message matches “{choices.wanted}”: {looked}{f'; {page.note}' if page.note else ''}{more}"
+    return f"no {choices.tab.kind} messages: {looked}{more}"
+
+
+class MessageFacts(_MessageLines):
+    """The sums by destination, and the selected message in words."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        choices, row = self.choices, self.choices.row
+        note = choices.page.note if choices.page is not None else ""
+        shown = [line(Span(fit(f"  {note}", width), Role.SUSPECT)) if note else _sums(choices, width)]
+        if row is None or height < 2:
+            return shown
+        at = "unknown" if row.enqueued_at is None else day_and_clock(row.enqueued_at)
+        tries = NOT_KNOWN if row.deliveries is None else f"{row.deliveries:,}"
+        facts = (
+            ("destination", row.destination or f"{NO_DESTINATION}: {row.reason}"),
+            ("note", note_of(row)),
+            ("enqueued", f"{at} · {size(row.size)} · delivered {tries} times before"),
+            ("session", row.session or "none"),
+            ("state", row.state or choices.tab.kind.value),
+        )
+        shown.append(
+            rule(
+                row.message_id or "message without an id", width, note=Span(f"sequence number {row.number}", Role.MUTED)
+            )
+        )
+        kept = [pair for pair in facts if pair[1]]
+        return shown + [fact(label, text, LABEL, width) for label, text in kept]
+
+
+def _sums(choices: MessageChoices, width: int) -> Line:
+    """Return the numbers by destination, of the peeked messages only."""
+    page = choices.page
+    if page is None or not page.rows:
+        return BLANK
+    parts = [(f"{name or NO_DESTINATION} {number:,}",) for name, number in by_destination(page.rows)]
+    text = pack(
+        [(f"peeked by destination: {parts[0][0]}", parts[0][0]), *[(*part, "") for part in parts[1:]]], width - 2
+    )
+    return line(Span(f"  {text}", Role.MUTED))
+
 
 # The body of a message as lines: as text, as indented JSON, or as bytes in hex. Control characters never pass.
 #
@@ -124,95 +373,9 @@ def _hex(body: bytes, width: int) -> list[str]:
 #
 # The engine sends the first part of a body only; the screen says so.
 
-LABEL: Final = 26
+PROPERTY_LABEL: Final = 26
 COLUMNS_FROM: Final = 120
 """Cells from which the properties stand in two columns."""
-
-
-class MessageScreen(Screen[None]):
-    """The message. Escape closes it; arrows scroll."""
-
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low"), (32, "-tall")]  # noqa: RUF012 - as Textual declares it
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,ctrl+f,space", "scroll_screens(1)", show=False),
-        Binding("pageup,ctrl+b", "scroll_screens(-1)", show=False),
-        Binding("ctrl+d", "scroll_screens(1)", show=False),
-        Binding("ctrl+u", "scroll_screens(-1)", show=False),
-        Binding("home,g", "scroll(-1000000)", show=False),
-        Binding("end,G", "scroll(1000000)", show=False),
-        Binding("tab", "next_form", show=False, priority=True),
-        Binding("shift+tab", "next_form", show=False, priority=True),
-        Binding("escape,q", "leave", show=False),
-    ]
-    DEFAULT_CSS = """
-    MessageScreen { background: $background; }
-    MessageScreen SummaryLines { height: 2; }
-    MessageScreen MessageText { height: 1fr; overflow-y: scroll; scrollbar-size-vertical: 0; }
-    """
-
-    def __init__(self, newest: Newest, source: MessageSource, tab: MessageTab, row: MessageRow, *, by: str) -> None:
-        super().__init__()
-        self._newest = newest
-        self._source = source
-        self._tab = tab
-        self._by = by
-        self.row = row
-        self.content: MessageContent | None = None
-        self.trouble = ""
-        self.form: BodyForm | None = None
-        """None: the one that fits."""
-
-    def compose(self) -> ComposeResult:
-        yield HeaderLine()
-        yield SummaryLines()
-        yield MessageTitle()
-        yield MessageText()
-        yield BodyKeys()
-
-    def on_mount(self) -> None:
-        self.show(self._newest())
-        self.run_worker(self._look(), group="look", exclusive=True)
-
-    def show(self, view: View) -> None:
-        """Pass the view to every part."""
-        for part in self.query(Lines):
-            part.show(view)
-
-    async def _look(self) -> None:
-        try:
-            self.content = await self._source.look_at_message(
-                self._tab.path, self._tab.kind, self.row.number, by=self._by
-            )
-        except ControlError as error:
-            self.trouble = str(error)
-        self.show(self._newest())
-
-    @property
-    def tab(self) -> MessageTab:
-        """The part of the queue that has it."""
-        return self._tab
-
-    @property
-    def shown_form(self) -> BodyForm:
-        """The form of the body: the chosen one, or the one that fits."""
-        return self.form or best_form(self.content.body if self.content is not None else b"")
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one(MessageText).scroll_relative(y=lines, animate=False, force=True)
-
-    def action_scroll_screens(self, screens: int) -> None:
-        self.action_scroll(screens * max(1, self.query_one(MessageText).size.height - 1))
-
-    def action_next_form(self) -> None:
-        """Show the body in the next form."""
-        forms = list(BodyForm)
-        self.form = forms[(forms.index(self.shown_form) + 1) % len(forms)]
-        self.show(self._newest())
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
 
 class _OfMessage(Lines):
@@ -274,7 +437,7 @@ def _properties(content: MessageContent, width: int) -> list[Line]:
 
 
 def _pair(pair: tuple[str, str], width: int) -> list[Span]:
-    label = min(LABEL, width // 3)
+    label = min(PROPERTY_LABEL, width // 3)
     name, value = fit(pair[0], label - 1), fit(pair[1], max(0, width - label - 2))
     return [Span(f" {name} ", Role.MUTED), Span(f"{value} ")]
 
@@ -314,7 +477,96 @@ class BodyKeys(_OfMessage):
         return (Line(cut(spans, width)),)
 
 
+class MessageScreen(LinesScreen):
+    """The message. Escape closes it; arrows scroll."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,ctrl+f,space,ctrl+d", "scroll_screens(1)", show=False),
+        Binding("pageup,ctrl+b,ctrl+u", "scroll_screens(-1)", show=False),
+        Binding("home,g", "scroll(-1000000)", show=False),
+        Binding("end,G", "scroll(1000000)", show=False),
+        Binding("tab,shift+tab", "next_form", show=False, priority=True),
+        Binding("escape,q", "leave", show=False),
+    ]
+    DEFAULT_CSS = """
+    MessageScreen { background: $background; }
+    MessageScreen SummaryLines { height: 2; }
+    MessageScreen MessageText { height: 1fr; overflow-y: scroll; scrollbar-size-vertical: 0; }
+    """
+
+    PARTS = (HeaderLine, SummaryLines, MessageTitle, MessageText, BodyKeys)
+
+    def __init__(self, newest: Newest, source: MessageSource, tab: MessageTab, row: MessageRow, *, by: str) -> None:
+        super().__init__(newest)
+        self._source = source
+        self._by = by
+        self.tab = tab
+        self.row = row
+        self.content: MessageContent | None = None
+        self.trouble = ""
+        self.form: BodyForm | None = None
+        """None: the one that fits."""
+
+    def on_mount(self) -> None:
+        self.run_worker(self._look(), group="look", exclusive=True)
+
+    async def _look(self) -> None:
+        try:
+            look = self._source.look_at_message
+            self.content = await look(self.tab.path, self.tab.kind, self.row.number, by=self._by)
+        except ControlError as error:
+            self.trouble = str(error)
+        self.show(self._newest())
+
+    @property
+    def shown_form(self) -> BodyForm:
+        """The form of the body: the chosen one, or the one that fits."""
+        return self.form or best_form(self.content.body if self.content is not None else b"")
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(MessageText).scroll_relative(y=lines, animate=False, force=True)
+
+    def action_scroll_screens(self, screens: int) -> None:
+        self.action_scroll(screens * max(1, self.query_one(MessageText).size.height - 1))
+
+    def action_next_form(self) -> None:
+        """Show the body in the next form."""
+        forms = list(BodyForm)
+        self.form = forms[(forms.index(self.shown_form) + 1) % len(forms)]
+        self.show(self._newest())
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
 ALL_ROWS: Final = 1_000_000
+
+
+class MessageKeys(_MessageLines):
+    """The keys of the list. One that is impossible now is grey and in brackets."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        choices = self.choices
+        more = choices.page is not None and bool(choices.page.next_number)
+        can_redrive = not state.why_no_redrive(choices)
+        marked = f" {len(choices.marks):,} marked" if choices.marks else ""
+        keys = (
+            ("enter", "open", choices.row is not None),
+            ("tab", "part", True),
+            ("/", "search", True),
+            ("space", "mark", choices.row is not None),
+            ("e", f"export{marked}", choices.row is not None),
+            *self.messages.own_keys(marked, can_redrive=can_redrive),
+            ("→", "next page", more),
+            ("r", "read again", True),
+            ("y", "copy id", choices.row is not None),
+            ("esc", "back", True),
+        )
+        return (key_line(keys, width),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,21 +588,18 @@ class MessageActs:
     show_help: Callable[[], None]
 
 
-class MessagesScreen(Screen[None]):
+class MessagesScreen(LinesScreen):
     """The list. Escape closes it."""
 
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low"), (32, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", show=False),
         Binding("up,k", "move(-1)", show=False),
-        Binding("ctrl+d", "move_screens(1)", show=False),
-        Binding("ctrl+u", "move_screens(-1)", show=False),
-        Binding("pagedown,ctrl+f", "move_screens(1)", show=False),
+        Binding("pagedown,ctrl+f,ctrl+d", "move_screens(1)", show=False),
+        Binding("pageup,ctrl+b,ctrl+u", "move_screens(-1)", show=False),
         Binding("space", "mark", show=False),
         Binding("a", "mark_listed", show=False),
         Binding("u", "unmark", show=False),
         Binding("x", "menu", show=False),
-        Binding("pageup,ctrl+b", "move_screens(-1)", show=False),
         Binding("home,g", f"move(-{ALL_ROWS})", show=False),
         Binding("end,G", f"move({ALL_ROWS})", show=False),
         Binding("right,n,right_square_bracket", "turn(1)", show=False),
@@ -377,42 +626,26 @@ class MessagesScreen(Screen[None]):
     MessagesScreen.-tall MessageFacts { height: 8; }
     """
 
-    HEAD: ClassVar[tuple[type[Widget], ...]] = (HeaderLine, SummaryLines)
+    LIST: ClassVar[tuple[type[Widget], ...]] = (MessageHead, MessageList, MessageFacts, AnswerLine, MessageKeys)
+    PARTS = (HeaderLine, SummaryLines, *LIST)
 
     def __init__(self, newest: Newest, acts: MessageActs, tabs: tuple[MessageTab, ...]) -> None:
-        super().__init__()
-        self._newest = newest
+        super().__init__(newest)
         self._acts = acts
-        self._tabs = tabs
+        self.tabs = tabs
         self._outcomes = newest().outcomes
-        self.choices = MessageChoices(tab=state.first_tab(newest(), self._tabs), is_looking=True)
-
-    def compose(self) -> ComposeResult:
-        yield from (part() for part in self.HEAD)
-        yield MessageHead(self.choices, self._tabs)
-        yield MessageList(self.choices, self._tabs)
-        yield MessageFacts(self.choices, self._tabs)
-        yield AnswerLine()
-        yield MessageKeys()
+        self.choices = MessageChoices(tab=state.first_tab(newest(), tabs), is_looking=True)
 
     def on_mount(self) -> None:
-        self.show(self._newest())
         self._ask()
 
-    def on_screen_resume(self) -> None:
-        """Show the news that arrived meanwhile."""
-        self.show(self._newest())
-
     def show(self, view: View) -> None:
-        """Pass the view and the choices to every part; read again after the outcome of an act."""
+        """Pass the view to every part; read again after the outcome of an act."""
         if view.outcomes is not self._outcomes:
             self._outcomes = view.outcomes
             self.choices = replace(self.choices, marks=frozenset(), is_looking=True)
             self._ask()
-        for part in self.query(Lines):
-            if isinstance(part, MessageHead | MessageList | MessageFacts):
-                part.choices = self.choices
-            part.show(view)
+        super().show(view)
 
     def choose(self, choices: MessageChoices, *, ask: bool = False) -> None:
         """Show other choices; `ask`: the engine, for the messages."""
@@ -472,7 +705,7 @@ class MessagesScreen(Screen[None]):
 
     def action_switch(self, steps: int) -> None:
         """Show another part of the queue, or an unused queue."""
-        self.choose(state.next_tab(self.choices, self._tabs, steps), ask=True)
+        self.choose(state.next_tab(self.choices, self.tabs, steps), ask=True)
 
     def action_read_again(self) -> None:
         self.choose(replace(self.choices, is_looking=True, trouble=""), ask=True)
@@ -557,33 +790,6 @@ class MessagesScreen(Screen[None]):
 
 def _copied(row: MessageRow) -> tuple[str, str]:
     return ("message id", row.message_id) if row.message_id else ("sequence number", str(row.number))
-
-
-class MessageKeys(Lines):
-    """The keys of the list. One that is impossible now is grey and in brackets."""
-
-    ages: ClassVar[bool] = False
-
-    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        screen = self.screen
-        assert isinstance(screen, MessagesScreen), "only the list has it"
-        choices = screen.choices
-        more = choices.page is not None and bool(choices.page.next_number)
-        can_redrive = not state.why_no_redrive(choices)
-        marked = f" {len(choices.marks):,} marked" if choices.marks else ""
-        keys = (
-            ("enter", "open", choices.row is not None),
-            ("tab", "part", True),
-            ("/", "search", True),
-            ("space", "mark", choices.row is not None),
-            ("e", f"export{marked}", choices.row is not None),
-            *screen.own_keys(marked, can_redrive=can_redrive),
-            ("→", "next page", more),
-            ("r", "read again", True),
-            ("y", "copy id", choices.row is not None),
-            ("esc", "back", True),
-        )
-        return (key_line(keys, width),)
 
 
 def key_line(keys: Sequence[tuple[str, str, bool]], width: int) -> Line:

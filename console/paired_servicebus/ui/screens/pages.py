@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
-from textual.screen import Screen
-from textual.widget import Widget
 
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.render.spans import Line, Role
-from paired_servicebus.ui.state.row_order import QUIET_ROWS, QUIET_ROWS_HIGH
 from paired_servicebus.ui.state.selection import move_selection
-from paired_servicebus.ui.state.view import Newest, Page, View
+from paired_servicebus.ui.state.view import QUIET_ROWS, QUIET_ROWS_HIGH, Page, View
 from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, ClientTable
 from paired_servicebus.ui.widgets.cost_table import CostTable
 from paired_servicebus.ui.widgets.dashboard_parts import (
     WIDE,
     BacklogStrip,
-    EntityGraphs,
-    GraphStrip,
     PairingLine,
     RecentEvents,
     SyphonLine,
@@ -31,7 +26,7 @@ from paired_servicebus.ui.widgets.dashboard_parts import (
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.fleet_strip import EngineHead, EngineTable, FleetStrip
-from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines, LinesScreen
 from paired_servicebus.ui.widgets.frame.page_lines import (
     AnswerLine,
     HeaderLine,
@@ -40,6 +35,7 @@ from paired_servicebus.ui.widgets.frame.page_lines import (
     TooSmall,
     do_action,
 )
+from paired_servicebus.ui.widgets.graph_parts import EntityGraphs, GraphStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from paired_servicebus.ui.widgets.queue_table import QueueDetail, QueueHead, QueueTable, UnusedTable
 from paired_servicebus.ui.widgets.timeline_list import EventInFull, TimelineHead, TimelineList
@@ -50,19 +46,13 @@ from paired_servicebus.ui.widgets.timeline_list import EventInFull, TimelineHead
 
 LEAST: Final = Size(60, 20)
 """The smallest terminal that fits a page and the consequences of a dangerous command."""
-ROOMY: Final = Size(80, 24)
-"""From this size on everything fits."""
-TALL: Final = 32
-"""From this number of rows on, there is room for more about each thing."""
-
 HIGH: Final = 46
 """From this number of rows on, graphs are large."""
 
 
-class PageScreen(Screen[None]):
-    """One page. Subclasses set PARTS."""
+class PageScreen(LinesScreen):
+    """One page. PARTS are the widgets between summary and answer."""
 
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (ROOMY.height, "-low"), (TALL, "-tall")]  # noqa: RUF012 - as Textual declares it
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - as Textual declares it
     DEFAULT_CSS = """
     PageScreen { background: $background; }
@@ -73,39 +63,24 @@ class PageScreen(Screen[None]):
     PageScreen.-small TooSmall { display: block; }
     """
 
-    PARTS: ClassVar[tuple[type[Widget], ...]] = ()
-    """The widgets between summary and answer, from top to bottom."""
-
-    def __init__(self, newest: Newest) -> None:
-        super().__init__()
-        self._newest = newest
-
     def compose(self) -> ComposeResult:
         yield TooSmall()
         yield HeaderLine()
         yield SummaryLines()
-        yield from (part() for part in self.PARTS)
+        yield from super().compose()
         yield AnswerLine()
         yield KeyLine()
-
-    def on_mount(self) -> None:
-        self.show(self._newest())
 
     def scrolled(self, steps: int) -> bool:
         """Scroll a part that is read rather than selected; return whether this page shows one now."""
         return False
-
-    def on_screen_resume(self) -> None:
-        """Show the news that arrived meanwhile."""
-        self.show(self._newest())
 
     def show(self, view: View) -> None:
         """Pass the view to every part."""
         self.set_class(not view.legible, "-small")
         self.set_class(self.size.height >= HIGH, "-high")
         self.set_class(view.snapshot is not None and view.snapshot.fleet is not None, "-fleet")
-        for lines in self.query(Lines):
-            lines.show(view)
+        super().show(view)
 
     # -- the mouse ---------------------------------------------------------------------------------------------------
 

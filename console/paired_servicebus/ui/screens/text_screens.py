@@ -22,7 +22,7 @@ class TextScreen(ModalScreen[None]):
     """A text as long as it is, over the page."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "close", show=False),
+        Binding("escape,q,enter,question_mark,exclamation_mark", "close", show=False),
         Binding("down,j", "scroll(1)", show=False),
         Binding("up,k", "scroll(-1)", show=False),
         Binding("pagedown,space,ctrl+f,ctrl+d", "scroll(16)", show=False),
@@ -73,15 +73,6 @@ GLOSSARY: Final = (
     ("dead letter", "a message that was given up, with its reason"),
 )
 """Words of the screen; the states have theirs below."""
-
-
-class HelpScreen(TextScreen):
-    """Closed by escape, `?` or `q`. It shows the keys that work now."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", show=False)]
-
-    def __init__(self, newest: Newest) -> None:
-        super().__init__(newest, HelpText())
 
 
 class HelpText(Lines):
@@ -137,7 +128,7 @@ def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
     first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
     role = Role.SUSPECT if reason else Role.MUTED
     spans = [
-        Span(f" {fit(view.keys.label(action), KEY)}", Role.MUTED if reason else Role.KEY),
+        Span(f" {fit(action.key(view.keys), KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
         Span(first, role),
     ]
@@ -163,15 +154,6 @@ FINDING_LOOKS: Final[dict[FindingVerdict, tuple[str, Role]]] = {
     FindingVerdict.OK: ("●", Role.HEALTHY),
 }
 """Glyph and role of each verdict, the worst first."""
-
-
-class ReadinessScreen(TextScreen):
-    """Closed by escape, `!` or `q`. It shows the newest findings."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("exclamation_mark", "close", show=False)]
-
-    def __init__(self, newest: Newest) -> None:
-        super().__init__(newest, Findings())
 
 
 class Findings(Lines):

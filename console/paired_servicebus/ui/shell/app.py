@@ -33,30 +33,38 @@ from paired_servicebus.ui.commands.action_table import (
     write_new,
 )
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
-from paired_servicebus.ui.display.terminal_app import IdleCollector, Report, TerminalApp
-from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
+from paired_servicebus.ui.display.terminal_app import IdleCollector, Report
+from paired_servicebus.ui.display.theme import Themes, load_all
 from paired_servicebus.ui.engines.feed import Feed, MessageSource, OrderSigner, OtherEngines, join_records
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
-from paired_servicebus.ui.screens.new_file import ask_new_file
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
-from paired_servicebus.ui.screens.question_dialog import QUESTION_CSS, Prompt
-from paired_servicebus.ui.screens.text_screens import HelpScreen, ReadinessScreen
-from paired_servicebus.ui.shell.dispatch import CommandDispatch, Console
+from paired_servicebus.ui.screens.questions import Prompt, ask_new_file
+from paired_servicebus.ui.screens.text_screens import Findings, HelpText, TextScreen
+from paired_servicebus.ui.shell.dispatch import OrderingApp
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import IncidentHistory, may_change_incidents
-from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.message_choices import tabs_of
-from paired_servicebus.ui.state.row_order import pairing_in
 from paired_servicebus.ui.state.summary import headline, window_title
-from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
-from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
+from paired_servicebus.ui.state.view import (
+    NO_KEYS,
+    CommandAnswer,
+    News,
+    OwnKeys,
+    Page,
+    Records,
+    ShowsView,
+    Silent,
+    View,
+    pairing_in,
+    should_ring,
+)
 
 # Prompts for a filter, a time, or a file's name, and their effects.
 
 
-def ask_filter(app: Console) -> None:
+def ask_filter(app: PairedApp) -> None:
     """Ask for the words of the filter, and apply them while they are typed."""
     page = app.view.page
     if page not in (Page.PAIRING, Page.TIMELINE):
@@ -69,7 +77,7 @@ def ask_filter(app: Console) -> None:
     app.push_screen(Prompt("filter", before, changed=typed), typed)
 
 
-def ask_time(app: Console) -> None:
+def ask_time(app: PairedApp) -> None:
     """Ask for a time and select the first event from then on."""
 
     def typed(text: str | None) -> None:
@@ -89,7 +97,7 @@ def ask_time(app: Console) -> None:
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
 
-def copy(app: Console, item: CopyItem) -> None:
+def copy(app: PairedApp, item: CopyItem) -> None:
     """Send it to the terminal's clipboard, which does not confirm it."""
     size = len(item.text.encode())
     if size > MAX_CLIPBOARD_BYTES:
@@ -99,7 +107,7 @@ def copy(app: Console, item: CopyItem) -> None:
     app.answer(f"{item.label}: {size:,} bytes sent to the terminal's clipboard", good=True)
 
 
-def ask_file(app: Console, item: CopyItem) -> None:
+def ask_file(app: PairedApp, item: CopyItem) -> None:
     """Ask for a new file's name, and write the file."""
 
     async def write(path: Path) -> str:
@@ -149,38 +157,45 @@ SYNONYMS: Final[dict[str, str]] = {
 """Other words that find an action, as people type them in an incident."""
 
 
-def _act(app: Console, action: ConsoleAction, *, named: bool) -> Choice:
-    """Return an action's row. `named`: with its targets, which then stay as they are now."""
+def _act(
+    app: PairedApp, action: ConsoleAction, aim: Command | None = None, *, named: bool = True, why_not: str = ""
+) -> Choice:
+    """Return an action's row.
+
+    Args:
+        named: with its targets, which then stay as they are now.
+        why_not: a reason against it beside its own.
+    """
     view = app.view
-    aim = action.aim(view)
-    reason = action.why_not(view, aim)
+    aim = aim or action.aim(view)
+    reason = why_not or action.why_not(view, aim)
     asks = "; asks first" if action.dangerous or action.asks else ""
     return Choice(
         label=f"{action.label} {names_of(aim)}".rstrip() if named else action.label,
         about=f"not now: {reason}" if reason else f"{action.help}{asks}",
-        do=partial(app.do, action, aim),
-        key=view.keys.label(action),
+        do=partial(app.do, action, aim, why_not),
+        key=action.key(view.keys),
         words=f"{action.id} {action.help} {SYNONYMS.get(action.id, '')}",
         possible=not reason,
     )
 
 
-def menu(app: Console) -> PickList:
+def menu(app: PairedApp) -> PickList:
     """Return the menu of what changes something, for what is selected."""
     acts = [action for action in action_table.by_key(app.view) if action.changes]
-    choices = [_act(app, action, named=True) for action in acts]
+    choices = [_act(app, action) for action in acts]
     ordered = sorted(choices, key=lambda one: not one.possible)
     return PickList("Acts: nothing is done before its question", ordered, app.view)
 
 
-def command_bar(app: Console) -> PickList:
+def command_bar(app: PairedApp) -> PickList:
     """Return every action and, by typed words, every entity and page."""
     actions = [one for one in action_table.by_key(app.view) if one.id not in ("palette", "menu")]
     choices = [_act(app, action, named=False) for action in actions]
     return PickList("Commands", [*choices, *_entities(app)], app.view, placeholder="an action, a page or an entity")
 
 
-def _entities(app: Console) -> Sequence[Choice]:
+def _entities(app: PairedApp) -> Sequence[Choice]:
     entities = pairing_in(app.view.snapshot).entities if app.view.snapshot else ()
     return [
         Choice(label=one.path, about=f"{one.state}: open it", do=partial(_open, app, one.path), hidden=True)
@@ -188,13 +203,13 @@ def _entities(app: Console) -> Sequence[Choice]:
     ]
 
 
-def _open(app: Console, path: str) -> None:
+def _open(app: PairedApp, path: str) -> None:
     """Select the entity, and turn to its page."""
     app.show(replace(app.view, selected=path, on_fold=False))
     app.turn_to(Page.ENTITY)
 
 
-def copies(app: Console) -> PickList:
+def copies(app: PairedApp) -> PickList:
     """Return the texts to copy, to the clipboard or, by tab, to a new file."""
     choices: list[Choice] = []
     for item in copy_items(app.view):
@@ -210,7 +225,7 @@ SOME: Final = CONSOLE_BY_ID["redrive-letters"]
 ALL: Final = CONSOLE_BY_ID["redrive"]
 
 
-def messages_screen(app: Console, source: MessageSource, *, by: str, show_help: Callable[[], None]) -> MessagesScreen:
+def messages_screen(app: PairedApp, source: MessageSource, *, by: str, show_help: Callable[[], None]) -> MessagesScreen:
     """Return the list of the messages in the selected backlog queue."""
     acts = MessageActs(
         source=source,
@@ -230,36 +245,12 @@ def _letters(index: str, numbers: Sequence[int]) -> Command:
     return Command(action_id=SOME.id, scope=Scope.DEAD_LETTERS, targets=(target,))
 
 
-def _show_menu(app: Console, index: str, numbers: Sequence[int], why_not: str) -> None:
+def _show_menu(app: PairedApp, index: str, numbers: Sequence[int], why_not: str) -> None:
     """Let the operator pick an act on the chosen messages, or on the whole queue."""
     some = replace(_letters(index, numbers), targets=()) if why_not else _letters(index, numbers)
     queue = Command(action_id=ALL.id, scope=Scope.QUEUE, targets=(index,) if index else ())
-    choices = [_choice(app, SOME, some, why_not), _choice(app, ALL, queue, "", key="")]
-    menu = PickList("Acts: nothing is done before its question", choices, app.view)
-    app.push_screen(menu, _do_chosen)
-
-
-def _do_chosen(chosen: Choice | None) -> None:
-    if chosen is not None:
-        chosen.do()
-
-
-def _choice(app: Console, action: ConsoleAction, aim: Command, why_not: str, key: str | None = None) -> Choice:
-    reason = why_not or action.why_not(app.view, aim)
-    return Choice(
-        label=f"{action.label} {names_of(aim)}".rstrip(),
-        about=f"not now: {reason}" if reason else f"{action.help}; asks first",
-        do=partial(_do, app, action, aim, reason),
-        key=app.view.keys.label(action) if key is None else key,
-        possible=not reason,
-    )
-
-
-def _do(app: Console, action: ConsoleAction, aim: Command, reason: str) -> None:
-    if reason:
-        app.answer(f"{action.label} is not possible: {reason}", good=False)
-    else:
-        app.do(action, aim)
+    choices = [_act(app, SOME, some, why_not=why_not), replace(_act(app, ALL, queue), key="")]
+    app.pick(PickList("Acts: nothing is done before its question", choices, app.view))
 
 
 SILENT_AFTER_SECONDS: Final = 3.0
@@ -284,7 +275,7 @@ class NewsArrived(Message):
     """News wait for the view."""
 
 
-class PairedApp(TerminalApp):
+class PairedApp(OrderingApp):
     """The dashboard of one engine.
 
     Args:
@@ -301,12 +292,8 @@ class PairedApp(TerminalApp):
         report: called with an unexpected exception, which then ends the app.
     """
 
-    ENABLE_COMMAND_PALETTE = False  # ours is an action
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "show_quit_key", show=False, system=True)]
     TITLE = "paired"
-    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
-    DEFAULT_CSS = ROLE_CSS
-    CSS = QUESTION_CSS
 
     def __init__(
         self,
@@ -323,7 +310,7 @@ class PairedApp(TerminalApp):
         bell: bool = True,
         notify: bool = True,
         notices: Sequence[str] = (),
-        keys: Keymap = DEFAULT_KEYMAP,
+        keys: OwnKeys = NO_KEYS,
         price: Price | None = None,
         past: ReadPast = no_tables,
         start_steps: Callable[[], Sequence[str]] = tuple,
@@ -334,13 +321,9 @@ class PairedApp(TerminalApp):
         report: Report | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(profile=profile, report=report)
-        self._feed = feed
-        self._by = by
-        self._others = others
-        self.now = now
-        self.monotonic = monotonic
-        self._dispatch = CommandDispatch(self, feed, others, by=by, signer=signer)
+        super().__init__(
+            feed, others, by=by, signer=signer, now=now, monotonic=monotonic, profile=profile, report=report
+        )
         self._on_ready = on_ready
         self._bell = bell
         self._notifies = notify
@@ -352,7 +335,7 @@ class PairedApp(TerminalApp):
         self.collector = IdleCollector(monotonic)
         self._later: Timer | None = None
         """Set while changed figures wait for their paint."""
-        first, unknown = self._themes.chosen(theme)
+        unknown = self.use_theme(self._themes, theme)
         trouble = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
         trouble += [keeper.notice()] if keeper is not None and keeper.notice() else []
         answer = CommandAnswer(_first_notice(trouble), good=False, at=now()) if trouble else None
@@ -364,18 +347,11 @@ class PairedApp(TerminalApp):
         self._keeper = keeper
         if keeper is not None:
             self.view = keeper.begin(self.view)
-        for each in self._themes.themes:
-            self.register_theme(each)
-        self.theme = first.name
 
     # -- from the engine to the screen ---------------------------------------------------------------------------
 
     def get_default_screen(self) -> DashboardScreen:
         return DashboardScreen(self.newest)
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Return our roles' colours, for themes without them."""
-        return ROLES
 
     def on_mount(self) -> None:
         self.show(with_size(self.view, self.size))
@@ -433,9 +409,6 @@ class PairedApp(TerminalApp):
         if silent_for > SILENT_AFTER_SECONDS and self.view.fresh:
             self.show(view.apply_news(self.view, Silent(self.now() - silent_for)))
 
-    def newest(self) -> View:
-        return self.view
-
     def with_time(self, view: View) -> View:
         """Return the view with the present time and the age of its snapshot."""
         if view.snapshot is None:
@@ -460,7 +433,7 @@ class PairedApp(TerminalApp):
         if not self.is_running:
             return  # a timer may fire while the screens are taken down
         self._shown_at = self.monotonic()
-        new = self.view = self._dispatch.drop_stale_question(self.with_time(new))
+        new = self.view = self.drop_stale_question(self.with_time(new))
         if self._later is not None:
             self._later.stop()
             self._later = None
@@ -492,27 +465,23 @@ class PairedApp(TerminalApp):
         """Run the key's action, or show why it is not possible."""
         self.do(action_table.for_key(key, self.view))
 
-    def do(self, action: ConsoleAction, aim: Command | None = None) -> None:
+    def do(self, action: ConsoleAction, aim: Command | None = None, why_not: str = "") -> None:
         """Run an action, or show why it is not possible. `aim`: its targets; default: the selection.
 
         Keys, palette and mouse all end here.
         """
         aim = aim or action.aim(self.view)
-        reason = action.why_not(self.view, aim)
+        reason = why_not or action.why_not(self.view, aim)
         if reason:
             self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.order:
-            self._dispatch.start(action, aim)
+            self.start_order(action, aim)
         else:
             _LOCAL[action.id](self)
 
     def action_show_quit_key(self) -> None:
         """Show the key that quits: Ctrl+C is too easily hit."""
-        self.answer(f"{self.view.keys.label(action_table.CONSOLE_BY_ID['quit'])} quits the dashboard", good=True)
-
-    def answer(self, text: str, *, good: bool) -> None:
-        """Show the outcome of a command in the answer line."""
-        self.show(replace(self.view, answer=CommandAnswer(text, good, self.now())))
+        self.answer(f"{CONSOLE_BY_ID['quit'].key(self.view.keys)} quits the dashboard", good=True)
 
     # -- from keys to what is shown ----------------------------------------------------------------------------------
 
@@ -547,7 +516,7 @@ class PairedApp(TerminalApp):
     def go_back(self) -> None:
         """Cancel a pending question; else end the timeline's filter; else go to the first page; there, list all."""
         if self.view.asking:
-            self._dispatch.cancel_question()
+            self.cancel_question()
         elif self.view.incident_open:
             self.show(replace(self.view, incident_open=False))
         elif self.view.page is Page.TIMELINE and self.view.timeline_position.filter:
@@ -607,10 +576,6 @@ class PairedApp(TerminalApp):
         self.show(view.view_of_engine(self.view, name))
         self.turn_to(Page.PAIRING)
 
-    def choose(self, change: Callable[[View], View]) -> None:
-        """Show the changed view."""
-        self.show(change(self.view))
-
     def explain(self) -> None:
         """Open the page that explains the worst of the first lines."""
         found = selection.explain(self.view)
@@ -624,10 +589,10 @@ class PairedApp(TerminalApp):
         self.answer("the terminal has the mouse until the next key: drag to select text", good=True)
 
     def show_help(self) -> None:
-        self.push_screen(HelpScreen(self.newest))
+        self.push_screen(TextScreen(self.newest, HelpText()))
 
     def show_readiness(self) -> None:
-        self.push_screen(ReadinessScreen(self.newest))
+        self.push_screen(TextScreen(self.newest, Findings()))
 
     def pick(self, choices: PickList) -> None:
         """Let the operator pick, and do it."""

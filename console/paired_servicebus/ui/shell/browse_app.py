@@ -11,27 +11,23 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
-from textual.widget import Widget
 
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.message_view import MessageKind
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
-from paired_servicebus.ui.display.theme import ROLES, load_all
+from paired_servicebus.ui.display.theme import load_all
 from paired_servicebus.ui.engines.feed import MessageSource
 from paired_servicebus.ui.render.spans import Line, Role, Span, spread
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
-from paired_servicebus.ui.screens.new_file import ask_new_file
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
-from paired_servicebus.ui.screens.question_dialog import QUESTION_CSS, Prompt
+from paired_servicebus.ui.screens.questions import Prompt, ask_new_file
 from paired_servicebus.ui.shell.startup import ScreenSettings
 from paired_servicebus.ui.state.message_choices import tabs_of_entity
-from paired_servicebus.ui.state.view import CommandAnswer, Newest, View
-from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS, Lines
+from paired_servicebus.ui.state.view import CommandAnswer, View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines, LinesScreen
 from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine
 
 READ_ONLY: Final = "nothing is changed from here: this page only reads"
@@ -62,30 +58,16 @@ class BrowseHead(Lines):
         return (spread(names, [Span(f"{clock(view.clock)} UTC ", Role.MUTED)], width),)
 
 
-class WaitScreen(Screen[None]):
+class WaitScreen(LinesScreen):
     """Shown until the namespace has listed its entities."""
 
-    def __init__(self, newest: Newest) -> None:
-        super().__init__()
-        self._newest = newest
-
-    def compose(self) -> ComposeResult:
-        yield BrowseHead()
-        yield AnswerLine()
-
-    def on_mount(self) -> None:
-        self.show(self._newest())
-
-    def show(self, view: View) -> None:
-        """Pass the view to both lines."""
-        for part in self.query(Lines):
-            part.show(view)
+    PARTS = (BrowseHead, AnswerLine)
 
 
 class BrowseScreen(MessagesScreen):
     """The messages of one entity."""
 
-    HEAD: ClassVar[tuple[type[Widget], ...]] = (BrowseHead,)
+    PARTS = (BrowseHead, *MessagesScreen.LIST)
     BINDINGS: ClassVar[list[BindingType]] = [Binding("T", "test", show=False), Binding("q", "quit_browser", show=False)]
 
     def action_redrive(self) -> None:
@@ -117,11 +99,7 @@ class BrowseApp(TerminalApp):
         close: called at the end.
     """
 
-    ENABLE_COMMAND_PALETTE = False
     TITLE = "paired browse"
-    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
-    DEFAULT_CSS = ROLE_CSS
-    CSS = QUESTION_CSS
 
     def __init__(
         self,
@@ -140,17 +118,10 @@ class BrowseApp(TerminalApp):
         self._entity = entity
         self._by = by
         self._view = View(pairing=namespace, viewer=True, clock=time.time())
-        themes = load_all()
-        for each in themes.themes:
-            self.register_theme(each)
-        self.theme = themes.chosen(settings.theme)[0].name
+        self.use_theme(load_all(), settings.theme)
 
     def get_default_screen(self) -> WaitScreen:
         return WaitScreen(self.newest)
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Return our roles' colours, for themes without them."""
-        return ROLES
 
     def on_mount(self) -> None:
         self.set_interval(self.profile.clock_every, self._show)
@@ -169,7 +140,7 @@ class BrowseApp(TerminalApp):
 
     def _show(self) -> None:
         for screen in self.screen_stack:
-            if isinstance(screen, WaitScreen | MessagesScreen) and screen.is_mounted:
+            if isinstance(screen, LinesScreen) and screen.is_mounted:
                 screen.show(self.newest())
 
     async def _open(self) -> None:

@@ -16,8 +16,7 @@ from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.durable_file import replace_file
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.ui.state.row_order import SORTS, WORST_FIRST
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import SORTS, WORST_FIRST, View
 
 NAME: Final = "dashboard.json"
 MAX_FILTER: Final = 200

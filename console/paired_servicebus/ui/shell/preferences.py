@@ -8,7 +8,7 @@
     [prices]                # for the cost page, which otherwise shows no money
     million_operations = 0.80
     currency = "USD"
-    [keys]                  # actions as the help names them, and other keys for them (keymap.py)
+    [keys]                  # actions as the help names them, and other keys for them
     "force failover" = "X"
 
 Invalid entries are ignored and reported in one notice. A command line option overrides the file.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,6 @@ from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.text.untrusted_text import parse_toml, repeated
 from paired_servicebus.ui.display.profile import ProfileName
-from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap, keymap_of
 from paired_servicebus.user_folders import user_folder
 
 NAME: Final = "console.toml"
@@ -43,7 +42,8 @@ class Preferences:
     bell: bool | None = None
     notify: bool | None = None
     price: Price | None = None
-    keys: Keymap = DEFAULT_KEYMAP
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Textual's name of a key, by the action's id."""
     notice: str = ""
     """The file's errors as one sentence; empty if there are none."""
 
@@ -90,12 +90,12 @@ def _flag(values: Mapping[str, object], key: str, wrong: list[str]) -> bool | No
     return None
 
 
-def _keys(values: object, wrong: list[str]) -> Keymap:
-    from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS  # imports Rich
+def _keys(values: object, wrong: list[str]) -> Mapping[str, str]:
+    from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, own_keys  # imports Rich
 
-    keymap, unusable = keymap_of(values, CONSOLE_ACTIONS)
+    keys, unusable = own_keys(values, CONSOLE_ACTIONS)
     wrong.extend(f"[keys] {text}" for text in unusable)
-    return keymap
+    return keys
 
 
 def _price(values: object, wrong: list[str]) -> Price | None:

@@ -1,15 +1,17 @@
-"""The event log: the newest sentences, oldest first, made from an engine's records.
+"""Events as sentences, and the event log: the newest sentences, oldest first, made from an engine's records.
 
-Routine events are omitted, a repeated sentence is counted, and a command and its outcome are one entry. Folded, an
-entity's pings are counted on the change they belong to, and a suspect that fails over is one entry.
+Screen and headless output share the sentences. Receipts, counts and repetitions of another event have none. A repeated
+sentence is counted, and a command and its outcome are one entry. Folded, an entity's pings are counted on the change
+they belong to, and a suspect that fails over is one entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import (
     CommandEnded,
@@ -21,10 +23,115 @@ from paired_servicebus.core.model.pairing_events import (
     StateChanged,
 )
 from paired_servicebus.core.operator.why_line import failover_cause
-from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, event_role, sentence
-from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.core.text.number_format import milliseconds, plural
+from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.ui.render.spans import LOOKS, Role
+
+
+class Sentence(NamedTuple):
+    """`subject` is an entity, a queue or the source; `text` continues the sentence."""
+
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.text}"
+
+
+def has_sentence(event: e.Event) -> bool:
+    """Return whether it is shown: not a receipt, a count, or a repetition of another event."""
+    return type(event) in _SENTENCES
+
+
+def sentence(event: e.Event) -> Sentence:
+    """Return the event as a sentence. Raises KeyError: the event has none."""
+    return _SENTENCES[type(event)](event)
+
+
+def event_role(event: e.Event) -> Role:
+    """Return the role of the event's sentence."""
+    if isinstance(event, e.StateChanged):
+        state = next((state for state in State if state == event.now), State.UNKNOWN)
+        return LOOKS[state].role
+    return _ROLES.get(type(event), Role.TEXT)
+
+
+_ROLES: Final[dict[type[e.Event], Role]] = {
+    e.PingAccepted: Role.HEALTHY,
+    e.QueuePulled: Role.SUSPECT,
+    e.QueueRestored: Role.HEALTHY,
+    e.DeadLettered: Role.SUSPECT,
+    e.DestinationFailed: Role.SUSPECT,
+    e.DestinationHealed: Role.HEALTHY,
+    e.PumpStopped: Role.SUSPECT,
+    e.Warned: Role.SUSPECT,
+    e.Commanded: Role.KEY,
+    e.SyphonPaused: Role.FORCED,
+    e.SyphonResumed: Role.HEALTHY,
+}
+
+
+def _started(event: e.EngineStarted) -> Sentence:
+    queues = plural(event.backlog_queues, "backlog queue")
+    syphon = "with" if event.syphon else "without"
+    return Sentence(
+        "engine", f"started {event.version}: {event.primary} with {event.secondary}, {queues}, {syphon} a syphon"
+    )
+
+
+def _changed(event: e.StateChanged) -> Sentence:
+    by = f" by {event.by}" if event.by and event.by not in event.why else ""
+    return Sentence(event.entity, f"{event.now}{by}: {event.why}")
+
+
+def _commanded(event: e.Commanded) -> Sentence:
+    target = f" {event.target}" if event.target else ""
+    return Sentence(event.by, f"ordered {event.command}{target}{_reason(event.why)}")
+
+
+def _part(event: e.SyphonPaused | e.SyphonResumed) -> str:
+    """Return the queue or destination, unless the whole syphon is meant."""
+    part = f"backlog/{event.queue}" if event.queue is not None else event.destination
+    return f"{part}: " if part else ""
+
+
+def _reason(why: str) -> str:
+    return f' "{why}"' if why else ""
+
+
+def _queue(index: int) -> str:
+    return f"backlog/{index}"
+
+
+_SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
+    e.EngineStarted: _started,
+    e.EngineStopped: lambda it: Sentence("engine", f"ended: {it.reason}"),
+    e.EngineRetired: lambda it: Sentence("engine", f"declared gone for good by {it.by}{_reason(it.why)}"),
+    e.StateChanged: _changed,
+    e.PingAccepted: lambda it: Sentence(it.entity, f"ping {it.number} accepted after {milliseconds(it.took)}"),
+    e.PingFailed: lambda it: Sentence(it.entity, f"ping {it.number} failed: {it.reason} ({milliseconds(it.took)})"),
+    e.QueuePulled: lambda it: Sentence(_queue(it.queue), f"not accepting: {it.reason}"),
+    e.QueueRestored: lambda it: Sentence(_queue(it.queue), "accepting again"),
+    e.DeadLettered: lambda it: Sentence(
+        it.entity, f"message {it.message_id} dead-lettered in {_queue(it.queue)}: {it.reason}"
+    ),
+    e.DestinationFailed: lambda it: Sentence(
+        it.entity, f"accepts nothing from the syphon: {it.reason}; retried {clock(it.retry_at)}"
+    ),
+    e.DestinationHealed: lambda it: Sentence(it.entity, "accepts messages from the syphon again"),
+    e.PumpStopped: lambda it: Sentence(
+        _queue(it.queue), f"pump stopped: {it.reason}; starts again {clock(it.retry_at)}"
+    ),
+    e.Commanded: _commanded,
+    e.BodyShown: lambda it: Sentence(
+        "messages", f"{it.by} looked at the body of message {it.message_id or it.number} in {it.target}"
+    ),
+    e.CommandEnded: lambda it: Sentence("command", f"{it.command_seq} ended: {it.outcome}"),
+    e.SyphonPaused: lambda it: Sentence("syphon", f"{_part(it)}paused by {it.by}{_reason(it.why)}"),
+    e.SyphonResumed: lambda it: Sentence("syphon", f"{_part(it)}resumed by {it.by}{_reason(it.why)}"),
+    e.Warned: lambda it: Sentence(it.about, it.text),
+}
+
 
 MAX_ENTRIES: Final = 5000
 """Entries; about an hour of a busy outage. The journal is complete."""
@@ -91,7 +198,7 @@ def append(log: Log, records: Iterable[Record], *, fold: bool = False) -> Log:
             _add_outcome(entries, record, event)
         elif fold and isinstance(event, PingFailed | PingAccepted):
             _add_ping(entries, record, event)
-        elif type(event) not in ROUTINE:
+        elif has_sentence(event):
             _add(entries, _entry(record), fold=fold)
     return tuple(entries[-MAX_ENTRIES:])
 

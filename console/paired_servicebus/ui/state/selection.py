@@ -14,16 +14,19 @@ from typing import Any, Final, NamedTuple
 
 from paired_servicebus.ui.state.incident_history import IncidentHistory
 from paired_servicebus.ui.state.log_entries import Log, LogEntry
-from paired_servicebus.ui.state.row_order import (
+from paired_servicebus.ui.state.view import (
     FOLD,
     SORTS,
+    Page,
+    TimelinePosition,
+    View,
+    alarms_of,
     frozen_order,
     has_all,
     needs_eyes,
     pairing_in,
     unused_queues,
 )
-from paired_servicebus.ui.state.view import Page, TimelinePosition, View, alarms_of
 
 # From the first lines to the page that explains the worst of them.
 
@@ -122,7 +125,7 @@ def move_selection(view: View, steps: int) -> View:
     rows = _rows_of(view)
     if not rows.names:
         return view
-    place = rows.names.index(rows.here) if rows.here in rows.names else 0
+    place = rows.names.index(rows.here) if rows.here in rows.names else -1 if steps > 0 else 0
     return rows.select(view, rows.names[max(0, min(len(rows.names) - 1, place + steps))])
 
 

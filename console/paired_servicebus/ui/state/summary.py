@@ -34,8 +34,7 @@ from paired_servicebus.core.text.number_format import count, plural, rate, time_
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.render.spans import BETWEEN, LOOKS, QUIET, Part, Role, name_list, pack, shortenable
-from paired_servicebus.ui.state.row_order import by_state, for_newest, groups_of, pairing_in
-from paired_servicebus.ui.state.view import EngineLink, View, alarms_of
+from paired_servicebus.ui.state.view import EngineLink, View, alarms_of, by_state, for_newest, groups_of, pairing_in
 
 # The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 #

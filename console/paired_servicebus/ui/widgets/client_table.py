@@ -17,6 +17,7 @@ from paired_servicebus.ui.render.spans import (
     Span,
     columns_in,
     cut,
+    fact,
     fit,
     fit_name,
     line,
@@ -80,18 +81,18 @@ class ClientHead(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         gateway = view.snapshot.gateway if view.snapshot is not None else None
         if gateway is None:
-            return [rule("gateway", width), *[BLANK] * (height - 1)]
+            return [rule("gateway", width)]
         place = f"gateway {gateway.address}:{gateway.port}"
         if not gateway.listens:
             text = f" does not listen: {gateway.trouble or 'not started, or ending'}"
-            return [rule(place, width), Line((Span(fit(text, width)),), Role.STATEMENT), BLANK]
+            return [rule(place, width), Line((Span(fit(text, width)),), Role.STATEMENT)]
         titles = [Span("    " + fit("client", _name_width(width)), Role.MUTED)]
         titles += [Span(_cell(one, one.title), Role.MUTED) for one in columns_in(width, COLUMNS)]
         return [
             rule(place, width, note=_note(gateway)),
             _figures(gateway, view.now, width),
             Line(cut(titles, width)) if gateway.clients else BLANK,
-        ][:height]
+        ]
 
 
 def _note(gateway: GatewayView) -> Span:
@@ -168,25 +169,21 @@ class ClientDetail(Lines):
         client = next((one for one in view.clients if one.id == view.client), None)
         gateway = view.snapshot.gateway if view.snapshot is not None else None
         if gateway is None:
-            return [BLANK] * height
+            return ()
         if client is None:
-            shown = [rule("refusals", width), *_refusals(gateway, width)]
-            return [*shown, *[BLANK] * height][:height]
+            return [rule("refusals", width), *_refusals(gateway, width)]
         named = f"{words.client_title(client)}, key {client.key or 'none yet'}, from {client.address}"
         role = Role.FAILED_OVER if client.failing else Role.TEXT
         facts = [
             rule(named, width, note=Span(f"since {clock(client.since)}", Role.MUTED)),
-            _fact("state", words.verdict(client, view.now), role, width),
+            fact("state", words.verdict(client, view.now), LABEL, width, role),
             _entities(client, width),
             *_refusal(client, width),
-            _fact("do", words.todo(client), Role.TITLE if words.is_troubled(client) else Role.TEXT, width),
+            fact("do", words.todo(client), LABEL, width, Role.TITLE if words.is_troubled(client) else Role.TEXT),
         ]
-        facts += [rule("latest refusals", width), *_refusals(gateway, width)] if height > len(facts) + 1 else []
-        return [*facts, *[BLANK] * height][:height]
-
-
-def _fact(label: str, text: str, role: Role, width: int) -> Line:
-    return Line(cut([Span(fit(f" {label}", LABEL), Role.MUTED), Span(text, role)], width))
+        return (
+            [*facts, rule("latest refusals", width), *_refusals(gateway, width)] if height > len(facts) + 1 else facts
+        )
 
 
 def _refusal(client: GatewayClient, width: int) -> list[Line]:
@@ -195,7 +192,7 @@ def _refusal(client: GatewayClient, width: int) -> list[Line]:
         return []
     text = f"{clock(client.last_refused_at)} {client.last_refusal} ({client.last_condition})"
     texts = wrap(text, width - LABEL, lines=2)
-    return [_fact("" if place else "refusal", one, Role.SUSPECT, width) for place, one in enumerate(texts) if one]
+    return [fact("" if place else "refusal", one, LABEL, width, Role.SUSPECT) for place, one in enumerate(texts) if one]
 
 
 def _entities(client: GatewayClient, width: int) -> Line:
@@ -205,7 +202,7 @@ def _entities(client: GatewayClient, width: int) -> Line:
         sends = link.direction is LinkDirection.SENDS
         groups.setdefault(f"{link.goes}: " if sends else f"{link.direction}: ", []).append(link.entity)
     parts = [name_list(names, before=before) for before, names in groups.items()] or [("no link attached",)]
-    return _fact("links", pack(parts, width - LABEL), Role.TEXT, width)
+    return fact("links", pack(parts, width - LABEL), LABEL, width)
 
 
 def _refusals(gateway: GatewayView, width: int) -> list[Line]:

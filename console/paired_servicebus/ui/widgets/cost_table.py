@@ -19,7 +19,7 @@ from paired_servicebus.core.accounting.billing import (
 )
 from paired_servicebus.core.model.snapshot import Meter, Snapshot
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, size, time_or_day
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, line, rule
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -55,7 +55,7 @@ class CostTable(Lines):
             return [rule("cost", width)]
         meter, standing = _meter(view.snapshot, view.price, width), _standing(view.snapshot, view.price, width)
         between = [BLANK] if len(meter) + len(standing) < height else []
-        return [Line(cut(one.spans, width)) for one in [*meter, *between, *standing][:height]]
+        return [Line(cut(one.spans, width)) for one in (*meter, *between, *standing)]
 
 
 def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
@@ -110,7 +110,6 @@ def _row(name: str, number: int, bytes_: int | None, price: Price | None, words:
 
 
 def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
-    lines = [rule("fixed costs, estimated", width)]
     facts = [
         ("idle syphon", _idle(snapshot)),
         ("  counted so far", _so_far(snapshot.billed)),
@@ -119,9 +118,7 @@ def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]
         ("probes", _probes(snapshot)),
         ("money", _money(price)),
     ]
-    for label, text in facts:
-        lines.append(line(Span(f" {label:<18}", Role.MUTED), text))
-    return lines
+    return [rule("fixed costs, estimated", width), *(fact(label, text, 19, width) for label, text in facts)]
 
 
 def _idle(snapshot: Snapshot) -> str:

@@ -59,7 +59,7 @@ class EntityFacts(Lines):
         entity, snapshot = view.entity, view.snapshot
         if entity is None or snapshot is None:
             gone = f"no engine has {view.selected}" if view.selected else "no entity known yet"
-            return [rule("entity", width), line(Span(f" {gone}", Role.MUTED)), *[BLANK] * (height - 2)]
+            return [rule("entity", width), line(Span(f" {gone}", Role.MUTED))]
         shown = [
             rule(entity.path, width, note=Span(_place(view), Role.MUTED)),
             *_standing(entity, width, view.now),
@@ -67,7 +67,7 @@ class EntityFacts(Lines):
             *_pings(entity.here or entity, width, view.now),
             *_sends(entity.here or entity, snapshot, width, rows=max(1, height - FIXED)),
         ]
-        return [Line(cut(one.spans, width), one.ground) for one in shown[:height]]
+        return [Line(cut(one.spans, width), one.ground) for one in shown]
 
 
 def _place(view: View) -> str:
@@ -140,7 +140,6 @@ def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> 
         rule("sends", width, note=note),
         line(Span(f" {fit('route', LABEL)}{''.join(head)}", Role.MUTED), Span(large, Role.SUSPECT)),
         *[_route(route) for route in routes],
-        *[BLANK] * (rows - len(routes)),
     ]
 
 
@@ -187,7 +186,7 @@ class EntityHistory(Lines):
         shown = _newest(view, width, room)
         if not shown and view.snapshot is not None:
             shown = [line(Span(" no events of this entity yet", Role.MUTED))][:room]
-        return [rule("history", width), *shown, *[BLANK] * (room - len(shown))]
+        return [rule("history", width), *shown]
 
 
 def _newest(view: View, width: int, room: int) -> list[Line]:

@@ -37,17 +37,18 @@ from paired_servicebus.ui.render.spans import (
     spread,
     wrap,
 )
-from paired_servicebus.ui.state.row_order import (
+from paired_servicebus.ui.state.summary import why_now
+from paired_servicebus.ui.state.view import (
     SORTS,
     WORST_FIRST,
+    EngineLink,
     TableRows,
+    View,
     by_state,
     groups_of,
     needs_eyes,
     pairing_in,
 )
-from paired_servicebus.ui.state.summary import why_now
-from paired_servicebus.ui.state.view import EngineLink, View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 # The columns of the table of entities: title, width, from which terminal on, and how a cell is drawn.

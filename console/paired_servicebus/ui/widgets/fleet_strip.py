@@ -41,8 +41,7 @@ from paired_servicebus.ui.render.spans import (
     rule,
     wrap,
 )
-from paired_servicebus.ui.state.row_order import pairing_in
-from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
+from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View, pairing_in
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 WIDE: Final = 110
@@ -64,10 +63,10 @@ class FleetStrip(Lines):
         """Return the rule and the most urgent `height` - 1 lines."""
         pairing = pairing_in(view.snapshot) if view.snapshot is not None else None
         if pairing is None or (fleet := pairing.fleet) is None:
-            return [BLANK] * height
+            return ()
         rows = urgent_rows(pairing, fleet, view.now, brief=True)[: height - 1]
         lines = [_text(part, width, role, indent=" ") for part, role in rows]
-        return [fleet_rule(fleet, view.now, width), *lines, *[BLANK] * (height - 1 - len(lines))]
+        return [fleet_rule(fleet, view.now, width), *lines]
 
 
 def fleet_rule(fleet: FleetView, now: float, width: int) -> Line:

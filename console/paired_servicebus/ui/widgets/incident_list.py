@@ -15,7 +15,7 @@ from paired_servicebus.core.text.number_format import count, duration, plural, r
 from paired_servicebus.core.text.time_format import age, clock, day_and_clock
 from paired_servicebus.core.text.untrusted_text import names
 from paired_servicebus.pipeline.report.report_values import Figures, IncidentEpisode, Stretch
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, line, rule, wrap
 from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -56,7 +56,7 @@ def comparison(history: IncidentHistory, incident: Incident, view: View, width: 
         yield line(Span(" before, during, after: being read …", Role.MUTED))
         return
     if incident.lasted is None and view.snapshot is not None:
-        yield from _so_far(incident, history.figures.during, view, view.snapshot)
+        yield from _so_far(incident, history.figures.during, view, view.snapshot, width)
     yield from _compared(history.figures, view.graphs)
     yield from _episodes(incident, width)
 
@@ -72,16 +72,16 @@ def _journals(history: IncidentHistory, view: View) -> str:
     return f"{here}; those of {names(away, MAX_ENGINES)} are not here, and what they saw is unknown"
 
 
-def _so_far(incident: Incident, during: Stretch, view: View, snapshot: Snapshot) -> Iterator[Line]:
+def _so_far(incident: Incident, during: Stretch, view: View, snapshot: Snapshot, width: int) -> Iterator[Line]:
     """Yield the outage so far, by the figures of now."""
     yield line(Span(f" this outage so far, {age(view.now - incident.began_at)}", Role.FAILED_OVER))
     for label, text in (
-        ("parked now", _parked(snapshot)),
-        ("errors", _errors(incident, during, snapshot)),
-        ("operations", _operations(during, view)),
-        ("longest wait", _longest_wait(snapshot, view.now)),
+        ("  parked now", _parked(snapshot)),
+        ("  errors", _errors(incident, during, snapshot)),
+        ("  operations", _operations(during, view)),
+        ("  longest wait", _longest_wait(snapshot, view.now)),
     ):
-        yield line(Span(f"   {label:<15}", Role.MUTED), text)
+        yield fact(label, text, 18, width)
 
 
 def _parked(snapshot: Snapshot) -> str:

@@ -21,9 +21,21 @@ from paired_servicebus.core.text.number_format import (
     time_or_day,
 )
 from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.spans import BLANK, Column, Line, Role, Span, columns_in, cut, fit, line, rule, shorten
-from paired_servicebus.ui.state.row_order import unused_queues
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    Column,
+    Line,
+    Role,
+    Span,
+    columns_in,
+    cut,
+    fact,
+    fit,
+    line,
+    rule,
+    shorten,
+)
+from paired_servicebus.ui.state.view import View, unused_queues
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 # The selected backlog queue in words: its pump, its sends, its settings, its dead letters.
@@ -40,21 +52,19 @@ class QueueDetail(Lines):
         queues = view.snapshot.queues if view.snapshot else ()
         queue = next((one for one in queues if str(one.index) == view.queue), None)
         if queue is None:
-            return [rule("queue", width), *[BLANK] * (height - 1)]
+            return [rule("queue", width)]
         used = f"{_oldest(queue, view.now)}{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
-        shown = [
+        return [
             rule(queue.path, width, note=Span(used, Role.MUTED)),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
             _fact("sends", *_sends(queue, view.now), width),
             _fact("settings", *_settings(queue), width),
             *_dead_letters(queue, width, height - FIXED, view.now),
         ]
-        return shown[:height]
 
 
 def _fact(label: str, text: str, role: Role, width: int) -> Line:
-    spans = [Span(f" {label:<{LABEL - 1}}", Role.MUTED), Span(shorten(text, width - LABEL), role)]
-    return Line(cut(spans, width))
+    return fact(label, shorten(text, width - LABEL), LABEL, width, role)
 
 
 def _sends(queue: QueueView, now: float) -> tuple[str, Role]:
@@ -102,7 +112,7 @@ def _dead_letters(queue: QueueView, width: int, rows: int, now: float) -> list[L
     else:
         shown = [_fact("dead letters", f"{count(dead)}; {where}:", Role.SUSPECT, width)]
         shown += [_fact("", f"{number:>8,} × {why}", Role.TEXT, width) for why, number in reasons[: rows - 1]]
-    return [*shown, *[line()] * (rows - len(shown))]
+    return shown
 
 
 def _reasons(queue: QueueView, now: float) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -129,14 +139,14 @@ class UnusedTable(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return the rows that fit, the selected one among them."""
         if view.snapshot is None:
-            return [rule("unused queues", width), *[BLANK] * (height - 1)]
+            return [rule("unused queues", width)]
         queues, room = unused_queues(view.snapshot), height - 1
         place = next((row for row, queue in enumerate(queues) if queue.path == view.unused), 0) if view.on_unused else 0
         top = max(0, place - room + 1)
         rows = [_unused_row(queue, view, width) for queue in queues[top : top + room]] or [_none(view.snapshot, width)]
         hidden = f" · ↓ {len(queues) - top - room} more" if len(queues) > top + room else ""
         title = f"{len(queues)} unused{hidden}{_stranded(view.snapshot)}" if queues else "unused queues"
-        return [rule(title, width, note=_unused_note(view.snapshot, view.now)), *rows, *[BLANK] * (room - len(rows))]
+        return [rule(title, width, note=_unused_note(view.snapshot, view.now)), *rows]
 
 
 def _stranded(snapshot: Snapshot) -> str:
@@ -253,7 +263,7 @@ class QueueHead(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         snapshot = view.snapshot
         if snapshot is None:
-            return [rule("backlog", width), BLANK]
+            return [rule("backlog", width)]
         titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width, COLUMNS))
         return [
             rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)),

@@ -13,7 +13,7 @@ from paired_servicebus.core.text.number_format import DAY, plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
+from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, rule, shorten, wrap
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.log_entries import LogEntry, Pings, ping_counts
 from paired_servicebus.ui.state.view import View
@@ -66,7 +66,7 @@ class TimelineList(Lines):
 
 def folding(view: View) -> str:
     """Return whether pings are folded, and the key that changes it."""
-    key = view.keys.label(CONSOLE_BY_ID["pings"])
+    key = CONSOLE_BY_ID["pings"].key(view.keys)
     return f"{key} folds the pings" if view.each_ping else f"pings folded; {key} shows each"
 
 
@@ -130,7 +130,7 @@ class EventInFull(Lines):
         place = selection.place_of(shown, view.timeline_position.cursor)
         if place < 0:
             text = "no event has these words" if view.timeline_position.filter else "nothing happened yet"
-            return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]
+            return [rule("event", width), line(Span(f" {text}", Role.MUTED))]
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)

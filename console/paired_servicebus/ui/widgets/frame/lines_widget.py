@@ -12,12 +12,15 @@ from typing import ClassVar, Final, overload
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.app import ComposeResult
 from textual.geometry import Region, Size
+from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from paired_servicebus.ui.render.spans import BLANK, Line, Role
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 
 ROLE_CLASSES: Final = frozenset(f"lines--{role}" for role in Role)
 ROLE_CSS: Final = """
@@ -54,6 +57,36 @@ class LazyLines(Sequence[Line]):
         if isinstance(place, slice):
             return [self[index] for index in range(*place.indices(len(self)))]
         return self.line_at(place)
+
+
+TALL: Final = 32
+"""From this number of rows on, there is room for more about each thing."""
+
+
+class LinesScreen(Screen[None]):
+    """A screen of lines from top to bottom, which follows the view. Subclasses set PARTS."""
+
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low"), (TALL, "-tall")]  # noqa: RUF012 - as Textual declares it
+    PARTS: ClassVar[tuple[type[Widget], ...]] = ()
+
+    def __init__(self, newest: Newest) -> None:
+        super().__init__()
+        self._newest = newest
+
+    def compose(self) -> ComposeResult:
+        yield from (part() for part in self.PARTS)
+
+    def on_mount(self) -> None:
+        self.show(self._newest())
+
+    def on_screen_resume(self) -> None:
+        """Show the news that arrived meanwhile."""
+        self.show(self._newest())
+
+    def show(self, view: View) -> None:
+        """Pass the view to every part."""
+        for lines in self.query(Lines):
+            lines.show(view)
 
 
 class Lines(ScrollView, can_focus=False):

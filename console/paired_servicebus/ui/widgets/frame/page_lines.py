@@ -207,8 +207,8 @@ class KeyLine(Lines):
         spans: list[Span] = []
         places: list[tuple[int, ConsoleAction]] = []
         for name in in_key_line(view, width):
-            action = for_key(view.keys.names(CONSOLE_BY_ID[name])[0], view)
-            key, label = view.keys.label(action), fit(action.label, label_width(action))
+            action = for_key(CONSOLE_BY_ID[name].names(view.keys)[0], view)
+            key, label = action.key(view.keys), fit(action.label, label_width(action))
             if action.why_not(view):
                 gap = " " * (len(label) - len(action.label))
                 spans += [Span(f"({key} {action.label}){gap}", Role.MUTED), Span(" ")]
@@ -240,8 +240,7 @@ class SummaryLines(Lines):
         text = f" {found.glyph} {first}"
         loud = found.level in LOUD
         head = line(fit(text, width), ground=Role.STATEMENT) if loud else line(Span(text, ROLES[found.level]))
-        drawn = [head, *(line(Span(" " * INDENT + text, role)) for text, role in others)]
-        return [*drawn, *[BLANK] * (height - len(drawn))]
+        return [head, *(line(Span(" " * INDENT + text, role)) for text, role in others)]
 
 
 class AnswerLine(Lines):
@@ -286,7 +285,7 @@ class TooSmall(Lines):
         size = self.app.size
         need = (
             f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 60 and 20. "
-            f"Make it larger, or the letters smaller. {view.keys.label(CONSOLE_BY_ID['quit'])} quits."
+            f"Make it larger, or the letters smaller. {CONSOLE_BY_ID['quit'].key(view.keys)} quits."
         )
         found = summary(view)
         role = Role.FAILED_OVER if found.level in LOUD else ROLES[found.level]
@@ -295,4 +294,4 @@ class TooSmall(Lines):
             *[line(Span(text, role)) for text in wrap(f"{found.glyph} {found.text}", width, lines=rows)],
             BLANK,
             *[line(text) for text in wrap(need, width, lines=rows)],
-        ][:height]
+        ]
