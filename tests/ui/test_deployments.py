@@ -110,9 +110,9 @@ LOSS: Final = {
         "do: check contoso-backup from here (paired check)", "callers ok",
     ),
     JUMP: Answers(
-        "callers unknown at 3 engines since 14:01:58", "all 3 entities healthy at 4 engines",
-        "connection refused", "heals ",
-        "nothing parked", "do: check contoso-backup from he", "callers ok",
+        "callers unknown at 3 engines since 14:01:58", ": all 3 entities healthy",
+        "board not reached: connection refused", "heals ",
+        "nothing parked", "do: check contoso-backup from here (paired check)", "callers ok",
     ),
 }  # fmt: skip
 """A total loss takes the board along: what a console knows then depends on its engine."""

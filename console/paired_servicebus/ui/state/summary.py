@@ -653,8 +653,8 @@ def old_part(pairing: PairingView, now: float) -> Part:
     if pairing.fleet.read_at is None:
         return (f"the fleet's board is not read yet{reason}: other engines are unknown", "other engines are unknown")
     text = f"{states} as of {time_or_day(pairing.old_since, now)}"
-    why = f" ({untrusted_text.reason(pairing.fleet.trouble)})" if pairing.fleet.trouble else ""
-    return (f"the fleet's board is not reached{reason}; {text}", f"board not reached{why}: {text}", text)
+    why = f"{text}: board not reached"
+    return (*shortenable(f"{why}{reason}", least=len(why) + SHORTEST_CAUSE), why, text)
 
 
 def absent(pairing: PairingView, now: float) -> tuple[Part, ...]:
@@ -672,6 +672,7 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     pairing, groups = pairing_in(snapshot), groups_of(snapshot)
     total = len(pairing.entities)
     states = [how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
+    short = states[-1]
     if pairing.fleet is not None and len(pairing.engines) > 1:
         reporting = len(pairing.engines) - (len(pairing.unreported) if pairing.old_since is None else 0)
         states[-1] += f" at {plural(reporting, 'engine')}"
@@ -684,7 +685,8 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     fine = SummaryRow((callers(snapshot, now), (readiness_text(snapshot),)))
     alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
     if old := old_part(pairing, now):
-        last = tuple((f"last known: {text}", text) for text in states)
+        last: list[Part] = [(f"last known: {text}", f"last: {text}") for text in states]
+        last[-1] += (f"last: {short}",)
         heals = ("heals itself when the secondary answers", "heals when it answers")
         lines = SummaryRow((callers(snapshot, now),), Role.STATEMENT), SummaryRow((old,))
         known = SummaryRow((backlog[0], heals, *last), Role.MUTED)
@@ -706,4 +708,4 @@ def _alarms(snapshot: Snapshot) -> list[Part]:
     if not found:
         return []
     more = f" (and {plural(len(found) - 1, 'more alarm')})" if found[1:] else ""
-    return [shortenable(f"! {found[0]}", after=more)]
+    return [(*shortenable(f"! {found[0]}", after=more), f"! {plural(len(found), 'alarm')}")]
