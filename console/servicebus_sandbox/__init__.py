@@ -9,80 +9,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
-    from servicebus_sandbox.broker.entity_settings import (
-        AuthorizationRule,
-        Behavior,
-        Expiry,
-        Pings,
-        QueueSettings,
-        Right,
-        SubscriptionSettings,
-        Tier,
-        TopicSettings,
-    )
-    from servicebus_sandbox.faults import FaultError, FaultKind
-    from servicebus_sandbox.fixtures.held_messages import HeldMessage, HeldState
-    from servicebus_sandbox.fixtures.pytest_sandbox import ActiveFault, PytestSandbox, SandboxEnded
-    from servicebus_sandbox.sandbox_host import Sandbox, SandboxNamespace
-    from servicebus_sandbox.serving.listener import ListenError
-    from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
+    from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential as AsyncSandboxCredential
+    from servicebus_sandbox.access.token_credentials import SandboxCredential as SandboxCredential
+    from servicebus_sandbox.broker.entity_settings import AuthorizationRule as AuthorizationRule
+    from servicebus_sandbox.broker.entity_settings import Behavior as Behavior
+    from servicebus_sandbox.broker.entity_settings import Expiry as Expiry
+    from servicebus_sandbox.broker.entity_settings import Pings as Pings
+    from servicebus_sandbox.broker.entity_settings import QueueSettings as QueueSettings
+    from servicebus_sandbox.broker.entity_settings import Right as Right
+    from servicebus_sandbox.broker.entity_settings import SubscriptionSettings as SubscriptionSettings
+    from servicebus_sandbox.broker.entity_settings import Tier as Tier
+    from servicebus_sandbox.broker.entity_settings import TopicSettings as TopicSettings
+    from servicebus_sandbox.faults import FaultError as FaultError
+    from servicebus_sandbox.faults import FaultKind as FaultKind
+    from servicebus_sandbox.fixtures.pytest_sandbox import ActiveFault as ActiveFault
+    from servicebus_sandbox.fixtures.pytest_sandbox import HeldMessage as HeldMessage
+    from servicebus_sandbox.fixtures.pytest_sandbox import HeldState as HeldState
+    from servicebus_sandbox.fixtures.pytest_sandbox import PytestSandbox as PytestSandbox
+    from servicebus_sandbox.fixtures.pytest_sandbox import SandboxEnded as SandboxEnded
+    from servicebus_sandbox.sandbox_host import Sandbox as Sandbox
+    from servicebus_sandbox.sandbox_host import SandboxNamespace as SandboxNamespace
+    from servicebus_sandbox.serving.listener import ListenError as ListenError
+    from servicebus_sandbox.specs import NamespaceSpec as NamespaceSpec
+    from servicebus_sandbox.specs import QueueSpec as QueueSpec
+    from servicebus_sandbox.specs import SubscriptionSpec as SubscriptionSpec
+    from servicebus_sandbox.specs import TopicSpec as TopicSpec
 
-__all__ = [
-    "ActiveFault",
-    "AsyncSandboxCredential",
-    "AuthorizationRule",
-    "Behavior",
-    "Expiry",
-    "FaultError",
-    "FaultKind",
-    "HeldMessage",
-    "HeldState",
-    "ListenError",
-    "NamespaceSpec",
-    "Pings",
-    "PytestSandbox",
-    "QueueSettings",
-    "QueueSpec",
-    "Right",
-    "Sandbox",
-    "SandboxCredential",
-    "SandboxEnded",
-    "SandboxNamespace",
-    "SubscriptionSettings",
-    "SubscriptionSpec",
-    "Tier",
-    "TopicSettings",
-    "TopicSpec",
-]
-
-_HOMES = {
-    "ActiveFault": "fixtures.pytest_sandbox",
-    "AsyncSandboxCredential": "access.token_credentials",
-    "AuthorizationRule": "broker.entity_settings",
-    "Behavior": "broker.entity_settings",
-    "Expiry": "broker.entity_settings",
-    "FaultError": "faults",
-    "FaultKind": "faults",
-    "HeldMessage": "fixtures.held_messages",
-    "HeldState": "fixtures.held_messages",
-    "ListenError": "serving.listener",
-    "NamespaceSpec": "specs",
-    "Pings": "broker.entity_settings",
-    "PytestSandbox": "fixtures.pytest_sandbox",
-    "QueueSettings": "broker.entity_settings",
-    "QueueSpec": "specs",
-    "Right": "broker.entity_settings",
-    "Sandbox": "sandbox_host",
-    "SandboxCredential": "access.token_credentials",
-    "SandboxEnded": "fixtures.pytest_sandbox",
-    "SandboxNamespace": "sandbox_host",
-    "SubscriptionSettings": "broker.entity_settings",
-    "SubscriptionSpec": "specs",
-    "Tier": "broker.entity_settings",
-    "TopicSettings": "broker.entity_settings",
-    "TopicSpec": "specs",
+_NAMES_OF = {
+    "access.token_credentials": ("AsyncSandboxCredential", "SandboxCredential"),
+    "broker.entity_settings": (
+        *("AuthorizationRule", "Behavior", "Expiry", "Pings", "QueueSettings", "Right"),
+        *("SubscriptionSettings", "Tier", "TopicSettings"),
+    ),
+    "faults": ("FaultError", "FaultKind"),
+    "fixtures.pytest_sandbox": ("ActiveFault", "HeldMessage", "HeldState", "PytestSandbox", "SandboxEnded"),
+    "sandbox_host": ("Sandbox", "SandboxNamespace"),
+    "serving.listener": ("ListenError",),
+    "specs": ("NamespaceSpec", "QueueSpec", "SubscriptionSpec", "TopicSpec"),
 }
+_HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

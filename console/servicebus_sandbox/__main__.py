@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_emulator(chosen: dict[str, Any]) -> int:
     gc.disable()  # until the ports are open: imports make no garbage
-    from servicebus_sandbox.emulator.emulator_command import run_emulator  # needs an extra
+    from servicebus_sandbox.emulator.emulator_host import run_emulator  # needs an extra
 
     return run_emulator(**chosen)
 

@@ -65,7 +65,7 @@ class HttpControlServer:
     async def open(self, host: str, port: int = 0) -> str:
         """Listen; return the URL without a slash at its end. Raises ListenError."""
         self._host = host
-        return f"http://{host}:{self._port.open(host, port)}{self._secret}"
+        return f"http://{host}:{await self._port.open(host, port)}{self._secret}"
 
     async def close(self) -> None:
         await self._port.close()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import signal
-import sys
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from servicebus_sandbox.sandbox_host import Sandbox
-from servicebus_sandbox.serving.addresses import HOST
-from servicebus_sandbox.serving.listener import ListenError
-from servicebus_sandbox.serving.process_settings import allow_open_files, tune_collector
+from servicebus_sandbox.serving.process_settings import HOST, run_until_signal
 from servicebus_sandbox.spec_file import load_specs
 from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError, primary_and_secondary
 
@@ -33,10 +28,9 @@ def run_sandbox(
     line of JSON. Returns the exit status: 0, or 2 with a sentence on stderr for an invalid file or an unavailable port
     or address.
     """
-    specs: Sequence[NamespaceSpec]
-    logging.basicConfig(level=logging.WARNING, format="paired sandbox: %(levelname)s: %(message)s")
-    allow_open_files()
-    try:
+
+    def start() -> AbstractAsyncContextManager[Sandbox]:
+        specs: Sequence[NamespaceSpec]
         if config is None:
             specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
         elif primary_port or secondary_port:
@@ -45,22 +39,9 @@ def run_sandbox(
             )
         else:
             specs = load_specs(config)
-        asyncio.run(_serve(specs, control_port, listen, json_line=json_line))
-    except (ListenError, SandboxConfigError) as error:
-        sys.stderr.write(f"paired sandbox: {error}\n")
-        return 2
-    return 0
+        return Sandbox.start(specs, control_port=control_port, listen=listen)
 
-
-async def _serve(specs: Sequence[NamespaceSpec], control_port: int, listen: str, *, json_line: bool) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with Sandbox.start(specs, control_port=control_port, listen=listen) as sandbox:
-        tune_collector()
-        sys.stdout.write(describe_as_json(sandbox) if json_line else describe(sandbox))
-        sys.stdout.flush()
-        await stopped.wait()
+    return run_until_signal("paired sandbox", start, describe_as_json if json_line else describe)
 
 
 def describe_as_json(sandbox: Sandbox) -> str:

@@ -26,15 +26,14 @@ from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
 from servicebus_sandbox.atom.entity_xml import new_key
-from servicebus_sandbox.atom.https_server import HttpsServer
-from servicebus_sandbox.atom.management_api import ManagementApi
+from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, host_for, is_loopback, proxy_remark
 from servicebus_sandbox.serving.certificates import make_certificates
+from servicebus_sandbox.serving.http_server import WebSocketServer
 from servicebus_sandbox.serving.listener import Listener, ListenError
-from servicebus_sandbox.serving.websocket_server import WebSocketServer
+from servicebus_sandbox.serving.process_settings import HOST, KEY_NAME, host_for, is_loopback, proxy_remark
 from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
 
 log = logging.getLogger(__name__)
@@ -296,23 +295,9 @@ async def _open(
     spec: NamespaceSpec, clock: SandboxClock, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
 ) -> SandboxNamespace:
     """Open one namespace; `stack` closes it."""
-    rules = spec.rules
     today = clock.time_of_day
-    node = NamespaceServer(
-        spec.name,
-        rules=rules,
-        issuer=issuer,
-        clock=clock,
-        time_of_day=today,
-        tier=spec.tier,
-        region=spec.region,
-        pings=spec.pings,
-        expiry=spec.expiry,
-        credits_per_second=spec.credits_per_second,
-        behaves=spec.behaves,
-    )
+    node = NamespaceServer(spec, issuer=issuer, clock=clock, time_of_day=today)
     stack.callback(node.close)
-    spec.fill(node.namespace)
     management = ManagementApi(
         node.namespace,
         authorization=node.authorization,
@@ -325,7 +310,7 @@ async def _open(
     stack.push_async_callback(https.close)
     stack.callback(websockets.close)
     listener = Listener(
-        namespace=spec.name,
+        who=f"namespace '{spec.name}'",
         amqp=node.protocol,
         https=https.protocol,
         tls=tls,
@@ -337,7 +322,7 @@ async def _open(
     node.faults.watch(listener.faults_changed)
     spec.break_in(node.faults)
     port = await listener.open(listen, spec.port)
-    root = next(rule for rule in rules if rule.name == KEY_NAME)
+    root = next(rule for rule in spec.rules if rule.name == KEY_NAME)
     return SandboxNamespace(
         name=spec.name, amqp_port=port, key_name=root.name, key=root.primary_key, node=node, host=host_for(listen)
     )

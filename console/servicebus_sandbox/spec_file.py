@@ -46,7 +46,7 @@ from servicebus_sandbox.broker.subscription_rules.rules import (
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FIELDS, FaultBoard, FaultError, FaultOrder, read_order
-from servicebus_sandbox.serving.addresses import PUBLIC_KEY
+from servicebus_sandbox.serving.process_settings import PUBLIC_KEY
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 
 Choice = TypeVar("Choice", bound=StrEnum)

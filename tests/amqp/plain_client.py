@@ -20,7 +20,7 @@ from servicebus_amqp.encoding.performatives import (
     write_performative,
 )
 from servicebus_amqp.protocol import links as e
-from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection import Connection, Session
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 
 PATIENCE = 60.0
@@ -35,6 +35,36 @@ def init(response: bytes | None, mechanism: str = "PLAIN") -> bytes:
 
 def response(name: str, key: str) -> bytes:
     return f"\0{name}\0{key}".encode()
+
+
+class LiveClient(asyncio.Protocol):
+    """A client with one session, on a socket. events: all that came, in order. changed: is set when more has come."""
+
+    def __init__(self, name: str, hostname: str) -> None:
+        settings = ConnectionSettings(container_id=name, hostname=hostname, max_message_size=None)
+        self.amqp = Connection(role=ConnectionRole.CLIENT, settings=settings)
+        self.session: Session
+        self.events: list[Any] = []
+        self.changed = asyncio.Event()
+        self.is_lost = False
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.amqp.open()
+        self.session = self.amqp.begin()
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.events += self.amqp.receive_data(data)
+        self.flush()
+        self.changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self.changed.set()
+
+    def flush(self) -> None:
+        self.transport.write(self.amqp.data_to_send())
 
 
 class PlainClient:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.server.client_protocol import PeerProtocol, describe_client, detect_protocol, foreign_protocol
+from servicebus_amqp.server.admission import PeerProtocol, describe_client, detect_protocol, foreign_protocol
 
 REQUEST = b"GET /$Resources/queues?top=1 HTTP/1.1\r\nHost: h\r\nUser-Agent: azsdk-python-servicebus/7.15.0\r\n\r\n"
 MET = (

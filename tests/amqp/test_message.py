@@ -54,8 +54,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_value,
 )
 from servicebus_amqp.protocol_errors import DecodeError
-from tests.amqp.annotations import write_annotations
-from tests.amqp.values import SCALARS, SYMBOLS, TEXT, VALUES, typed
+from tests.amqp.values import SCALARS, SYMBOLS, TEXT, VALUES, typed, write_annotations
 
 UINTS = st.integers(0, 2**32 - 1)
 TIMES = st.integers(-(2**63), 2**63 - 1)

@@ -58,7 +58,7 @@ from servicebus_amqp.encoding.performatives import (
     write_performative,
 )
 from servicebus_amqp.protocol_errors import DecodeError
-from tests.amqp.annotations import write_annotations
+from tests.amqp.values import write_annotations
 
 UINTS = st.integers(0, 2**32 - 1)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)

@@ -24,6 +24,8 @@ from servicebus_amqp.encoding.codec import (
     UInt,
     ULong,
     UShort,
+    described,
+    encode,
 )
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)
@@ -89,3 +91,11 @@ def typed(value: Any) -> Any:
     if isinstance(value, Array):
         return ("array", value.code, typed(value.descriptor), [typed(item) for item in value.values])
     return (type(value).__name__, repr(value) if isinstance(value, float) else value)
+
+
+# An annotations section as a client writes it.
+
+
+def write_annotations(code: int, annotations: dict[str, Any]) -> bytes:
+    """Return an annotations section; its keys are written as symbols."""
+    return described(code, encode({Symbol(key): value for key, value in annotations.items()}))

@@ -64,7 +64,7 @@ from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 from servicebus_sandbox.faults import FaultTerms, Operation
-from tests.amqp.annotations import write_annotations
+from tests.amqp.values import write_annotations
 from tests.stage.poison_kinds import kinds
 
 from .backlogs import bodies_in, lying_in, parked, put, queue_path, reason_of, sections

@@ -49,7 +49,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_data,
     write_properties,
 )
-from tests.amqp.annotations import write_annotations
+from tests.amqp.values import write_annotations
 
 from .backlogs import lying_in, queue_path, sections
 from .conftest import World, until

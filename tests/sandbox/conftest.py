@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.authorization import Authorization, root_rule
-from servicebus_sandbox.atom.https_server import HttpsServer
-from servicebus_sandbox.atom.management_api import ManagementApi
+from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
@@ -27,8 +29,19 @@ from servicebus_sandbox.serving.listener import Listener
 KEYS = {"Root": "top+secret/="}
 BRISK = {"access", "faults", "serving"}
 """Folders whose tests wait for the SDK's polls while a link opens."""
+REAL_KEY = rsa.generate_private_key
 IMPATIENT = pytest.mark.parametrize("patience", [0.4])
 """For tests about silence alone: on a busy machine a client may take as long for its first byte."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def few_keys() -> Iterator[None]:
+    """An issuer's key costs a tenth of a second of a core: all issuers share four, two in a row have different ones."""
+    made = functools.cache(lambda number: REAL_KEY(public_exponent=65537, key_size=2048))
+    numbers = itertools.cycle(range(4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rsa, "generate_private_key", lambda **_: made(next(numbers)))
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +108,7 @@ async def port(certificates: Certificates, patience: float) -> AsyncIterator[Por
     lobby = Admission(print)
     https = HttpsServer(management, board, admission=lobby, patience=patience)
     listener = Listener(
-        namespace="contoso",
+        who="namespace 'contoso'",
         amqp=Echo,
         https=https.protocol,
         tls=certificates.server_context(),

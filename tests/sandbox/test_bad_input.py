@@ -44,10 +44,10 @@ def conditions(events: list[Event]) -> Told:
 async def answer(client: Client, wanted: int = 1) -> Told:
     """The conditions the client was told, when there are `wanted` or the connection is over."""
     async with asyncio.timeout(60):
-        while not client.is_lost and len(conditions(client.seen)) < wanted:
+        while not client.is_lost and len(conditions(client.events)) < wanted:
             client.changed.clear()
             await client.changed.wait()
-    return conditions(client.seen)
+    return conditions(client.events)
 
 
 # ---------------------------------------------------------------------- what is sent, and what is told

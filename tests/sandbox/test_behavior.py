@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import aiohttp
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -31,7 +33,7 @@ from servicebus_sandbox import (
     Sandbox,
 )
 from servicebus_sandbox.amqp_server.message_codec import read_message
-from servicebus_sandbox.broker.entity_settings import EntityStatus
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 from servicebus_sandbox.sandbox_host import SandboxNamespace
 
@@ -234,3 +236,79 @@ async def test_actions_change_copies(bench: Bench) -> None:
     assert halved.application_properties == {b"quantity": 4, b"id": token, b"RuleName": b"halved"}
     assert whole.sequence_number < halved.sequence_number
     assert whole.enqueued_sequence_number == halved.enqueued_sequence_number
+
+
+# What a namespace may be told to do as Azure does: lazy expiry and credits, by the SDK and over HTTP.
+
+
+BURIES = QueueSettings(dead_letter_on_expiration=True)
+THROTTLED = "is being throttled"
+
+
+@pytest.fixture
+async def azure_like() -> AsyncIterator[Sandbox]:
+    lazy = NamespaceSpec("lazy", [QueueSpec("orders", BURIES)], expiry=Expiry.LAZY)
+    limited = NamespaceSpec("limited", [QueueSpec("orders")], credits_per_second=100)
+    async with Sandbox.start([lazy, limited]) as running:
+        yield running
+
+
+async def advance(azure_like: Sandbox, seconds: float) -> None:
+    async with (
+        aiohttp.ClientSession(azure_like.control_url + "/") as session,
+        session.post("clock", json={"advance_s": seconds}) as answer,
+    ):
+        assert answer.status == 200
+
+
+def admin_of(azure_like: Sandbox, name: str) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(
+        azure_like[name].connection_string, connection_verify=str(azure_like.ca_file), retry_total=0
+    )
+
+
+async def test_what_is_over_is_peeked_and_counted_but_not_received(azure_like: Sandbox) -> None:
+    async with ServiceBusClient.from_connection_string(azure_like["lazy"].connection_string) as client:
+        async with client.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("old", time_to_live=timedelta(seconds=30)))
+            await sender.send_messages(ServiceBusMessage("new"))
+        await advance(azure_like, 60)
+        async with admin_of(azure_like, "lazy") as admin:
+            assert (await admin.get_queue_runtime_properties("orders")).active_message_count == 2
+        async with client.get_queue_receiver("orders") as receiver:
+            assert [str(message) for message in await receiver.peek_messages(10)] == ["old", "new"]
+            assert [str(message) for message in await receiver.receive_messages(10, max_wait_time=5)] == ["new"]
+            assert [str(message) for message in await receiver.peek_messages(10, sequence_number=1)] == ["new"]
+        async with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+            (message,) = await dead.receive_messages(10, max_wait_time=5)
+            assert message.dead_letter_reason == "TTLExpiredException"
+
+
+async def test_administration_is_throttled(azure_like: Sandbox) -> None:
+    bucket = azure_like["limited"].node.namespace._agenda.credits
+    assert bucket is not None
+    async with admin_of(azure_like, "limited") as admin:
+        assert (await admin.get_queue("orders")).name == "orders"
+        with pytest.raises(HttpResponseError, match=THROTTLED) as caught:
+            await asyncio.gather(*(admin.get_queue("orders") for _ in range(60)))
+    assert caught.value.status_code == 503
+
+
+async def test_the_resource_manager_is_throttled(azure_like: Sandbox) -> None:
+    node = azure_like["limited"].node
+    token = {"role": "Azure Service Bus Data Owner", "scope": "https://management.azure.com/.default"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{azure_like.control_url}/tokens", json=token) as answer:
+            told = await answer.json()
+            assert answer.status == 201, told
+        head = {"Authorization": f"Bearer {told['token']}"}
+        place = "subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/limited"
+        plain = azure_like.arm_url.replace("https", "http")
+        url = f"{plain}/{place}/queues/orders?api-version=2022-10-01-preview"
+        node.namespace.charge(10**6)
+        async with session.get(url, headers=head) as answer:
+            refused = await answer.json()
+            assert (answer.status, refused["error"]["code"]) == (429, "TooManyRequests")
+            assert refused["error"]["message"].startswith("SubCode=50004. The request was terminated because")
+        async with session.get(f"{plain}/{place}?api-version=2022-10-01-preview", headers=head) as answer:
+            assert answer.status == 200, "a namespace is no entity"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -141,3 +142,32 @@ async def test_a_jump_short_of_a_deadline_brings_it_nearer(
         while counts().active:
             await asyncio.sleep(0.01)
     assert counts().dead_letter == 1
+
+
+# A test may freeze or set the time of day: the sandbox follows it forwards, and never goes back.
+
+
+def test_the_time_of_day_is_asked_for_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A freezer of time replaces `time.time` after the sandbox has started."""
+    clock = SandboxClock()
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    assert clock.time_of_day() == 4e9
+    assert clock() == 4e9
+
+
+def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SandboxClock()
+    before = clock()
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert clock() == before
+    monkeypatch.setattr(time, "time", lambda: 1e9 + 5)
+    assert clock() == pytest.approx(before + 5)
+    assert clock.time_of_day() == 1e9 + 5, "clients date their tokens by it"
+
+
+def test_a_jump_counts_beside_a_time_that_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SandboxClock()
+    before = clock()
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    clock.advance(60)
+    assert clock() == pytest.approx(before + 60, abs=1)

@@ -8,7 +8,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ from servicebus_sandbox import (
     SubscriptionSpec,
     TopicSpec,
 )
-from servicebus_sandbox.sandbox_host import is_loopback
+from servicebus_sandbox.sandbox_command import run_sandbox
+from servicebus_sandbox.serving import process_settings
+from servicebus_sandbox.serving.process_settings import is_loopback
 
 ROOT = Path(__file__).parents[2]
 SOON = 60.0
@@ -206,26 +208,39 @@ async def test_what_a_killed_process_left_is_removed_by_the_next(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_process_whose_port_is_taken() -> None:
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What the command writes to stderr when it ends with the status 2, in this process."""
+    monkeypatch.setattr(process_settings, "allow_open_files", lambda: None)
+
+    def run(**options: Any) -> str:
+        status = run_sandbox(json_line=True, **options)
+        told = capsys.readouterr()
+        assert (status, told.out) == (2, "")
+        return told.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("option", "who"), [("secondary_port", "namespace 'secondary'"), ("control_port", "the control URL")]
+)
+def test_a_taken_port_is_one_sentence(refusal: Callable[..., str], option: str, who: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for option, who in (("secondary_port", "namespace 'secondary'"), ("control_port", "the control URL")):
-            async with process("json_line=True", f"{option}={port}") as running:
-                output, errors = await running.communicate()
-            assert (running.returncode, output) == (2, b"")
-            assert errors.decode() == (
-                f"paired sandbox: {who} cannot listen on 127.0.0.1:{port} (Address already in use); "
-                "choose another port, or 0 for any that is free\n"
-            )
+        assert refusal(**{option: port}) == (
+            f"paired sandbox: {who} cannot listen on 127.0.0.1:{port} (Address already in use); "
+            "choose another port, or 0 for any that is free\n"
+        )
 
 
-async def test_a_process_for_a_file(tmp_path: Path) -> None:
+async def test_a_process_for_a_file_and_for_people(tmp_path: Path) -> None:
     file = tmp_path / "sandbox.toml"
     file.write_text('[[namespace]]\nname = "mine"\nqueues = ["a/b", "c"]\n')
-    async with process("json_line=True", f"config=__import__('pathlib').Path({str(file)!r})") as running:
-        told = await first_line(running)
-        assert [namespace["name"] for namespace in told["namespaces"]] == ["mine"]
-        assert await queue_names(told["namespaces"][0]["connection_string"], told["ca_file"]) == ["a/b", "c"]
+    async with process("json_line=False", f"config=__import__('pathlib').Path({str(file)!r})") as running:
+        assert running.stdout is not None
+        name, connection_string = (await running.stdout.readline()).decode().split()
+        assert (name, await send_and_receive(connection_string, "a/b")) == ("mine", "hello")
         running.terminate()
         assert await running.wait() == 0
 
@@ -233,19 +248,19 @@ async def test_a_process_for_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ((), "s.toml, namespace 'mine': there is nothing called queue here; did you mean queues?"),
-        (("primary_port=7",), "with --config, ports belong in the file: write port = … under [[namespace]] of "),
+        ({}, "s.toml, namespace 'mine': there is nothing called queue here; did you mean queues?"),
+        ({"primary_port": 7}, "with --config, ports belong in the file: write port = … under [[namespace]] of "),
     ],
 )
-async def test_a_process_whose_file_is_wrong(tmp_path: Path, more: tuple[str, ...], sentence: str) -> None:
+def test_a_wrong_file_is_one_sentence(
+    refusal: Callable[..., str], tmp_path: Path, more: dict[str, int], sentence: str
+) -> None:
     file = tmp_path / "s.toml"
     file.write_text('[[namespace]]\nname = "mine"\nqueue = []\n')
-    async with process("json_line=True", f"config=__import__('pathlib').Path({str(file)!r})", *more) as running:
-        output, errors = await running.communicate()
-    assert (running.returncode, output) == (2, b"")
-    assert errors.decode().startswith("paired sandbox: ")
-    assert sentence in errors.decode()
-    assert errors.count(b"\n") == 1
+    told = refusal(config=file, **more)
+    assert told.startswith("paired sandbox: ")
+    assert sentence in told
+    assert told.count("\n") == 1
 
 
 async def test_a_process_that_others_can_reach_says_so_loudly() -> None:
@@ -284,14 +299,6 @@ async def test_an_address_that_is_not_ours() -> None:
     with pytest.raises(ListenError, match=r"namespace 'a' cannot listen on 203\.0\.113\.1:0"):
         async with Sandbox.start([NamespaceSpec("a")], listen="203.0.113.1"):
             pass
-
-
-async def test_a_process_for_people() -> None:
-    async with process("json_line=False") as running:
-        assert running.stdout is not None
-        assert b"Endpoint=sb://127.0.0.1:" in await running.stdout.readline()
-        running.terminate()
-        assert await running.wait() == 0
 
 
 async def test_a_process_is_broken_and_mended_by_its_control_url() -> None:

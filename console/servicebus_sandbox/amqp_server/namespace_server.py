@@ -14,7 +14,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
@@ -36,7 +36,7 @@ from servicebus_sandbox.amqp_server.broker_links import (
 from servicebus_sandbox.amqp_server.broker_links import attach as attach_link
 from servicebus_sandbox.amqp_server.message_codec import AmqpPropertyCodec
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
-from servicebus_sandbox.broker.entity_settings import AS_SEEN, AuthorizationRule, Behavior, Expiry, Pings, Right, Tier
+from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import (
@@ -50,6 +50,7 @@ from servicebus_sandbox.faults import (
     InjectionPoint,
 )
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog, closed_by_fault, idle, refusal_of, unlinked
+from servicebus_sandbox.specs import NamespaceSpec
 
 # The limits of a connection before its first good token.
 #
@@ -440,44 +441,38 @@ _MIN_SLEEP_SECONDS = 0.001  # timers may fire a moment early by another clock; n
 
 
 class NamespaceServer:
-    """A namespace that clients can connect to.
+    """A namespace that clients can connect to, with the entities, rules and behavior of its specification.
 
-    `rules` are the namespace's own; `issuer` signs its bearer tokens. `clock` returns epoch seconds; call
-    `clock_jumped` after setting it forward. `time_of_day` judges new tokens, because clients date tokens by it;
-    afterwards they age by `clock`. Call `wake` after changing entities outside AMQP. `region` is informational.
+    `issuer` signs its bearer tokens. `clock` returns epoch seconds; call `clock_jumped` after setting it forward.
+    `time_of_day` judges new tokens, because clients date tokens by it; afterwards they age by `clock`. Call `wake`
+    after changing entities outside AMQP. Raises as `NamespaceSpec.fill` does.
     """
 
     def __init__(
         self,
-        name: str,
+        spec: NamespaceSpec,
         *,
-        rules: Iterable[AuthorizationRule],
         issuer: Issuer | None = None,
         clock: Callable[[], float] = time.time,
         time_of_day: Callable[[], float] = time.time,
-        tier: Tier = Tier.STANDARD,
-        region: str = "westeurope",
-        pings: Pings = Pings.DROPPED,
-        expiry: Expiry = Expiry.ON_TIME,
-        credits_per_second: int | None = None,
-        behaves: Behavior = AS_SEEN,
     ) -> None:
-        self.name = name
-        self.region = region
+        name = self.name = spec.name
+        self.region = spec.region
         self.clock = clock
         self.time_of_day = time_of_day
         self.namespace = BrokerNamespace(
             name,
             clock=clock,
-            tier=tier,
+            tier=spec.tier,
             salt=secrets.token_bytes(8),
             codec=AmqpPropertyCodec(),
-            pings=pings,
-            expiry=expiry,
-            credits_per_second=credits_per_second,
-            behaves=behaves,
+            pings=spec.pings,
+            expiry=spec.expiry,
+            credits_per_second=spec.credits_per_second,
+            behaves=spec.behaves,
         )
-        self.authorization = Authorization(self.namespace, rules, issuer=issuer)
+        spec.fill(self.namespace)
+        self.authorization = Authorization(self.namespace, spec.rules, issuer=issuer)
         self.faults = FaultBoard(name, self.namespace.paths, clock=clock)
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.admission = Admission(log_once(f"namespace '{name}'", log))

@@ -3,8 +3,7 @@
 It covers the part of azure-mgmt-servicebus for namespaces, queues, topics, subscriptions, rules, authorization rules
 and keys. Any subscription and resource group is accepted. Operations complete immediately; where Azure takes time, the
 client has to poll once. Requests need a bearer token of the sandbox's issuer for ARM's audience with every right. A
-namespace's faults affect its requests as over Atom (`serving.http_server`). The handlers are in `arm_namespaces`,
-`arm_entities` and `arm_keys`.
+namespace's faults affect its requests as over Atom (`serving.http_server`). The handlers are in `arm_resources`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from aiohttp import web
 from servicebus_amqp.access import TokenError
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS
 from servicebus_sandbox.access.authorization import RESOURCE_MANAGER, Issuer
-from servicebus_sandbox.arm import arm_entities, arm_keys, arm_namespaces
 from servicebus_sandbox.arm.arm_request import (
     PROVIDER,
-    Actions,
     ArmAddress,
     ArmNamespace,
     ArmNamespaces,
@@ -35,6 +32,7 @@ from servicebus_sandbox.arm.arm_request import (
     entity_path,
     read_address,
 )
+from servicebus_sandbox.arm.arm_resources import ACTIONS
 from servicebus_sandbox.atom.entity_xml import DescriptionError
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, Throttled
@@ -50,7 +48,6 @@ log = logging.getLogger(__name__)
 NEWEST_VERSION = "2026-01-01"
 _VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
 _BAD_REQUEST = "BadRequest"
-_ACTIONS: Actions = {**arm_namespaces.ACTIONS, **arm_entities.ACTIONS, **arm_keys.ACTIONS}
 _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
     (EntityNotFound, 404, "NotFound", ""),
     (EntityExists, 409, "Conflict", "SubCode=40900. "),
@@ -127,7 +124,7 @@ class ResourceManager:
         _check_version(request.query.get("api-version"))
         if address is None:
             raise ArmRefusal(404, "InvalidResourceType", f"there is nothing of {PROVIDER} at '{request.path}'")
-        action = _ACTIONS.get((request.method, address.words, len(address.names)))
+        action = ACTIONS.get((request.method, address.words, len(address.names)))
         if action is None:
             words = "/".join(address.words)
             raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{words}'")
@@ -185,7 +182,7 @@ class ArmServer:
 
     async def open(self, host: str, port: int = 0) -> int:
         """Listen and return the port. Raises ListenError."""
-        return self._port.open(host, port)
+        return await self._port.open(host, port)
 
     async def close(self) -> None:
         """Stop listening and end every connection; an answer in progress has a second to leave."""

@@ -1,8 +1,8 @@
-"""The XML of queues, topics and subscriptions: tables of elements, settings and read-only values.
+"""The XML of queues, topics, subscriptions and rules: tables of elements, settings and read-only values.
 
 The order of a table is that of the service. Read-only elements from a client (counts, times) are ignored, as in the
 service. Namespaces are written as default namespaces and with the service's prefix, because some clients compare names
-literally. Not here: Atom envelopes and routing.
+literally. Not here: routing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -27,6 +27,18 @@ from servicebus_sandbox.broker.entity_settings import (
     SubscriptionSettings,
     Tier,
     TopicSettings,
+)
+from servicebus_sandbox.broker.subscription_rules.message_properties import Value
+from servicebus_sandbox.broker.subscription_rules.rules import (
+    CORRELATION_FIELDS,
+    DEFAULT_RULE,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Entity, Subscription, Topic
 
@@ -121,25 +133,14 @@ def write_rules(
 def _read_rule(element: ElementTree.Element) -> AuthorizationRule:
     return AuthorizationRule(
         name=_text(element, "KeyName"),
-        rights=frozenset(_right((right.text or "").strip()) for right in element.findall("{*}Rights/{*}AccessRights")),
+        rights=frozenset(_RIGHT((right.text or "").strip()) for right in element.findall("{*}Rights/{*}AccessRights")),
         primary_key=_text(element, "PrimaryKey") or new_key(),
         secondary_key=_text(element, "SecondaryKey") or new_key(),
     )
 
 
-def _right(text: str) -> Right:
-    try:
-        return Right(text)
-    except ValueError as error:
-        raise ValueError(f"'{text}' is no right; there are {', '.join(Right)}") from error
-
-
 def _text(element: ElementTree.Element, name: str) -> str:
     return (element.findtext(f"{{*}}{name}") or "").strip()
-
-
-def _add(parent: ElementTree.Element, name: str, text: str) -> None:
-    ElementTree.SubElement(parent, name).text = text
 
 
 CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -241,9 +242,9 @@ class Kind:
                 case Setting(element, _, codec) if version >= part.since:
                     value = shown(part, entity)
                     if value is not None or codec is DURATION:
-                        ElementTree.SubElement(root, element).text = codec.write(value, authority)
+                        _add(root, element, codec.write(value, authority))
                 case ReadOnlyElement(element, read) if version >= part.since:
-                    ElementTree.SubElement(root, element).text = read(entity) or None
+                    _add(root, element, read(entity) or None)
                 case CountDetails():
                     _write_counts(root, entity)
                 case AccessRules():
@@ -260,9 +261,7 @@ def shown(part: Setting, entity: Entity) -> Any:
 
 def text_of(element: ElementTree.Element | None) -> str:
     """Return the text without space around it; empty for a missing or nil element."""
-    if element is None or element.get(f"{{{INSTANCE}}}nil") == "true":
-        return ""
-    return (element.text or "").strip()
+    return _whole_text(element).strip()
 
 
 def _read(part: Setting, text: str) -> object:
@@ -282,7 +281,7 @@ def _read_access(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
 def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
     details = ElementTree.SubElement(root, "CountDetails", {"xmlns:d2p1": COUNTS})
     for name, value in count_details(entity).items():
-        ElementTree.SubElement(details, f"d2p1:{name}").text = str(value)
+        _add(details, f"d2p1:{name}", str(value))
 
 
 def count_details(entity: Entity) -> dict[str, int]:
@@ -299,13 +298,6 @@ def read_bool(text: str) -> bool:
         raise ValueError(f"'{text}' is neither true nor false") from error
 
 
-def _read_int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ValueError(f"'{text}' is not a whole number") from error
-
-
 def _read_span(text: str) -> timedelta:
     duration = read_duration(text)
     if duration is None:
@@ -313,22 +305,28 @@ def _read_span(text: str) -> timedelta:
     return duration
 
 
-def _read_status(text: str) -> EntityStatus:
-    try:
-        return EntityStatus(text)
-    except ValueError as error:
-        raise ValueError(f"'{text}' is none of {', '.join(EntityStatus)}") from error
-
-
 def _read_path(text: str) -> str:
     """Return the entity's path in `sb://host/path`; a bare path is unchanged."""
     return urlsplit(text).path.strip("/") if "://" in text else text.strip("/")
 
 
+def _reader(kind: Callable[[str], object], complaint: str) -> Callable[[str], Any]:
+    """Return a function that reads a value, or raises ValueError with this complaint behind the text."""
+
+    def read(text: str) -> object:
+        try:
+            return kind(text)
+        except ValueError as error:
+            raise ValueError(f"'{text}' {complaint}") from error
+
+    return read
+
+
+_RIGHT = _reader(Right, f"is no right; there are {', '.join(Right)}")
 BOOL = Codec(read_bool, lambda value, _: "true" if value else "false")
-INT = Codec(_read_int, lambda value, _: str(value))
+INT = Codec(_reader(int, "is not a whole number"), lambda value, _: str(value))
 TEXT = Codec(str, lambda value, _: str(value))
-STATUS = Codec(_read_status, lambda value, _: str(value))
+STATUS = Codec(_reader(EntityStatus, f"is none of {', '.join(EntityStatus)}"), lambda value, _: str(value))
 DURATION = Codec(read_duration, lambda value, _: write_duration(value))  # None is written as unlimited
 SPAN = Codec(_read_span, lambda value, _: write_duration(value))
 FORWARD = Codec(_read_path, lambda value, authority: f"sb://{authority}/{value}")
@@ -446,10 +444,325 @@ def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
         ("Name", namespace.name),
         ("NamespaceType", "Messaging"),
     ):
-        ElementTree.SubElement(root, name).text = text
+        _add(root, name, text)
     return root
 
 
 def new_description(element: str) -> ElementTree.Element:
     """Return an empty description."""
     return ElementTree.Element(element, {"xmlns": CONNECT, "xmlns:i": INSTANCE})
+
+
+# The XML of subscription rules: filters, actions and typed values, both ways.
+#
+# The attribute `type` has the kind of a filter or action. On a value an attribute of that name has its type, prefixed
+# for XML Schema's namespace. The output is in the form that the SDKs read.
+
+SCHEMA = "http://www.w3.org/2001/XMLSchema"
+_PAIR = "KeyValueOfstringanyType"
+_INT32 = range(-(2**31), 2**31)
+_CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
+
+
+def read_rule(description: ElementTree.Element, *, name: str | None = None) -> Rule:
+    """Return the rule in `description`, called `name` if the URL has one.
+
+    Raises DescriptionError, and FilterSyntaxError for the text of a filter or an action.
+    """
+    own = text_of(description.find("{*}Name"))
+    if name is not None and own and own.lower() != name.lower():
+        raise DescriptionError(f"Name: the rule is called '{own}' here and '{name}' in the address")
+    return Rule(
+        name=name or own or DEFAULT_RULE,
+        filter=_read_filter(description.find("{*}Filter")),
+        action=_read_action(description.find("{*}Action")),
+    )
+
+
+def first_rule(description: ElementTree.Element) -> Rule | None:
+    """Return the first rule of a described subscription, None for the default. Raises like `read_rule`."""
+    found = description.find("{*}DefaultRuleDescription")
+    return None if found is None or _is_nil(found) else read_rule(found)
+
+
+def write_rule(rule: Rule) -> ElementTree.Element:
+    """Return the description of a rule."""
+    root = new_description("RuleDescription")
+    root.append(_write_filter(rule.filter))
+    root.append(_write_action(rule.action))
+    _add(root, "CreatedAt", write_time(rule.created_at))
+    _add(root, "Name", rule.name)
+    return root
+
+
+# ---------------------------------------------------------------------- filters and actions
+
+
+def _read_filter(element: ElementTree.Element | None) -> Filter:
+    if element is None or _is_nil(element):
+        return TrueFilter()
+    match _kind(element):
+        case "TrueFilter":
+            return TrueFilter()
+        case "FalseFilter":
+            return FalseFilter()
+        case "SqlFilter":
+            return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
+        case "CorrelationFilter":
+            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED.items()}
+            return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
+        case kind:
+            raise DescriptionError(
+                f"Filter: its type is '{kind}'; it is one of SqlFilter, CorrelationFilter, TrueFilter, FalseFilter"
+            )
+
+
+def _read_action(element: ElementTree.Element | None) -> SqlAction | None:
+    if element is None or _is_nil(element):
+        return None
+    match _kind(element):
+        case "EmptyRuleAction":
+            return None
+        case "SqlRuleAction":
+            return SqlAction(_expression(element), _read_pairs(element.find("{*}Parameters")))
+        case kind:
+            raise DescriptionError(f"Action: its type is '{kind}'; it is one of SqlRuleAction, EmptyRuleAction")
+
+
+def _expression(element: ElementTree.Element) -> str:
+    text = text_of(element.find("{*}SqlExpression"))
+    if not text:
+        raise DescriptionError("SqlExpression: it is missing or empty")
+    return text
+
+
+def _write_filter(found: Filter) -> ElementTree.Element:
+    kind = type(found).__name__
+    element = ElementTree.Element("Filter", {"i:type": kind})
+    match found:
+        case CorrelationFilter():
+            for name, field in _CORRELATED.items():
+                value = getattr(found, field)
+                if value is not None:
+                    _add(element, name, value)
+            _write_pairs(element, "Properties", found.properties)
+        case SqlFilter():
+            _write_sql(element, found.expression, found.parameters)
+        case TrueFilter():
+            _write_sql(element, "1=1", {})
+        case FalseFilter():
+            _write_sql(element, "1=0", {})
+    return element
+
+
+def _write_action(action: SqlAction | None) -> ElementTree.Element:
+    if action is None:
+        return ElementTree.Element("Action", {"i:type": "EmptyRuleAction"})
+    element = ElementTree.Element("Action", {"i:type": "SqlRuleAction"})
+    _write_sql(element, action.expression, action.parameters)
+    return element
+
+
+def _write_sql(element: ElementTree.Element, expression: str, parameters: Mapping[str, Value]) -> None:
+    _add(element, "SqlExpression", expression)
+    _add(element, "CompatibilityLevel", "20")
+    _write_pairs(element, "Parameters", parameters)
+
+
+def _kind(element: ElementTree.Element) -> str:
+    """Return the attribute `type` of any namespace, without a prefix."""
+    found = element.get(f"{{{INSTANCE}}}type")
+    if found is None:
+        found = next((value for name, value in element.attrib.items() if name.rpartition("}")[2] == "type"), "")
+    return found.rpartition(":")[2]
+
+
+def _whole_text(element: ElementTree.Element | None) -> str:
+    """Return the text with the space around it, which counts in comparisons of properties."""
+    return "" if element is None or _is_nil(element) else element.text or ""
+
+
+def _is_nil(element: ElementTree.Element) -> bool:
+    return element.get(f"{{{INSTANCE}}}nil") == "true"
+
+
+# ---------------------------------------------------------------------- typed values
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """One type of XML Schema in filters."""
+
+    read: Callable[[str], Value]
+    write: Callable[[Any], str] = str
+
+
+class _ZonelessTime(datetime):
+    """A time that was sent without a zone: it is in UTC, and is written as it came."""
+
+
+def _read_time(text: str) -> datetime:
+    """Return a time; without a zone it is in UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        return moment.astimezone(UTC)
+    return _ZonelessTime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def _write_moment(value: datetime) -> str:
+    """Return a time in UTC, with a zone unless it came without: the SDKs compare it with their own."""
+    text = value.astimezone(UTC).replace(tzinfo=None).isoformat()
+    return text if isinstance(value, _ZonelessTime) else f"{text}Z"
+
+
+_WHOLE = _Type(int)
+_TYPES: Mapping[str, _Type] = {
+    "string": _Type(str),
+    **dict.fromkeys(("int", "long", "short", "byte", "unsignedInt", "unsignedLong", "unsignedShort"), _WHOLE),
+    **dict.fromkeys(("double", "float", "decimal"), _Type(float, repr)),
+    "boolean": _Type(read_bool, lambda value: "true" if value else "false"),
+    "dateTime": _Type(_read_time, _write_moment),
+    "duration": _Type(_read_span, write_duration),
+}
+
+
+def _type_name(value: Value) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "int" if value in _INT32 else "long"
+        case float():
+            return "double"
+        case datetime():
+            return "dateTime"
+        case timedelta():
+            return "duration"
+    return "string"
+
+
+def _read_pairs(element: ElementTree.Element | None) -> dict[str, Value]:
+    pairs: dict[str, Value] = {}
+    for pair in [] if element is None else element.findall(f"{{*}}{_PAIR}"):
+        key, value = _whole_text(pair.find("{*}Key")), pair.find("{*}Value")
+        if not key:
+            raise DescriptionError(f"{_PAIR}: its Key is missing or empty")
+        pairs[key] = None if value is None or _is_nil(value) else _read_value(key, value)
+    return pairs
+
+
+def _read_value(key: str, element: ElementTree.Element) -> Value:
+    name = _kind(element) or "string"
+    if name not in _TYPES:
+        raise DescriptionError(f"'{key}': its type is '{name}'; it is one of {', '.join(_TYPES)}")
+    text = element.text or ""
+    try:
+        return _TYPES[name].read(text if name == "string" else text.strip())
+    except ValueError as error:
+        raise DescriptionError(f"'{key}': '{text}' is no {name}: {error}") from error
+
+
+def _write_pairs(parent: ElementTree.Element, name: str, pairs: Mapping[str, Value]) -> None:
+    element = ElementTree.SubElement(parent, name)
+    for key, value in pairs.items():
+        pair = ElementTree.SubElement(element, _PAIR)
+        _add(pair, "Key", key)
+        if value is None:
+            ElementTree.SubElement(pair, "Value", {"i:nil": "true"})
+            continue
+        kind = _type_name(value)
+        attributes = {"xmlns:d6p1": SCHEMA, "i:type": f"d6p1:{kind}"}
+        ElementTree.SubElement(pair, "Value", attributes).text = _TYPES[kind].write(value)
+
+
+# Atom envelopes of management answers, and the parser of clients' entries.
+#
+# Documents with a DOCTYPE are refused, so entities are never expanded. Contents are in `entity_xml`, answers in
+# `management_api`.
+
+ATOM = "http://www.w3.org/2005/Atom"
+
+
+class AtomError(Exception):
+    """A body that is not an Atom entry with XML content; the message names the flaw."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtomEntry:
+    """One entity in its envelope. Times are epoch seconds; `address` is the entity's URL."""
+
+    address: str
+    title: str
+    author: str
+    published: float
+    updated: float
+    content: ElementTree.Element
+
+
+def content_of(body: bytes) -> ElementTree.Element:
+    """Return the first element inside the entry's content. Raises AtomError."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AtomError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error
+    if "<!doctype" in text.lower():
+        raise AtomError("the body has a DOCTYPE; send an Atom entry without one")
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise AtomError(f"the body is not well-formed XML: {error}") from error
+    content = root.find("{*}content") if root.tag.endswith("}entry") else None
+    if content is None or not len(content):
+        raise AtomError("the body is not an Atom entry with a description as its content")
+    return content[0]
+
+
+def entry_document(entry: AtomEntry) -> bytes:
+    """Return one entity as a document."""
+    return _document(_entry(entry))
+
+
+def feed_document(
+    address: str, title: str, entries: Sequence[AtomEntry], *, next_page: str | None, now: float
+) -> bytes:
+    """Return several entities; `next_page` is the URL of the next page, None at the end."""
+    feed = ElementTree.Element("feed", {"xmlns": ATOM})
+    _add(feed, "title", title, type="text")
+    _add(feed, "id", address)
+    _add(feed, "updated", write_time(now))
+    _add(feed, "link", rel="self", href=address)
+    if next_page is not None:  # clients take the second link for the next page
+        _add(feed, "link", rel="next", href=next_page)
+    feed.extend(_entry(entry) for entry in entries)
+    return _document(feed)
+
+
+def error_document(status: int, detail: str) -> bytes:
+    """Return the body of a refusal: the HTTP status as code, and one sentence."""
+    error = ElementTree.Element("Error")
+    _add(error, "Code", str(status))
+    _add(error, "Detail", "".join(character if character.isprintable() else "?" for character in detail))
+    return _document(error)
+
+
+def _entry(entry: AtomEntry) -> ElementTree.Element:
+    element = ElementTree.Element("entry", {"xmlns": ATOM})
+    _add(element, "id", entry.address)
+    _add(element, "title", entry.title, type="text")
+    _add(element, "published", write_time(entry.published))
+    _add(element, "updated", write_time(entry.updated))
+    _add(_add(element, "author"), "name", entry.author)
+    _add(element, "link", rel="self", href=entry.address)
+    _add(element, "content", type="application/xml").append(entry.content)
+    return element
+
+
+def _add(parent: ElementTree.Element, tag: str, text: str | None = None, **attributes: str) -> ElementTree.Element:
+    child = ElementTree.SubElement(parent, tag, attributes)
+    child.text = text
+    return child
+
+
+def _document(root: ElementTree.Element) -> bytes:
+    text: str = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>{text}'.encode()

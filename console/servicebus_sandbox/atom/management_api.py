@@ -1,13 +1,14 @@
-"""The management API of one namespace: a request in, an answer out, no socket.
+"""The management API of one namespace: a request in, an answer out; its server.
 
 It covers queues, topics, subscriptions, rules and the namespace; lists have pages. Every request needs a token with
 Manage for its target. As in the service, a missing queue or topic is answered with 200 and an empty feed, anything else
-that is missing with 404. XML is in `atom_documents` and the modules `*_xml`, HTTP in `https_server`, limits in
-`topology.namespace`.
+that is missing with 404. XML is in `entity_xml`, limits in `topology.namespace`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,11 +17,27 @@ from urllib.parse import parse_qs, quote, unquote
 from xml.etree import ElementTree
 from zlib import crc32
 
+from aiohttp import web
+
 from servicebus_amqp.access import TokenError
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
+from servicebus_amqp.transport import WEBSOCKET_PATH
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.atom import atom_documents
-from servicebus_sandbox.atom.entity_xml import NEWEST_VERSION, DescriptionError, describe_namespace, kind_of
-from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
+from servicebus_sandbox.atom.entity_xml import (
+    NEWEST_VERSION,
+    AtomEntry,
+    AtomError,
+    DescriptionError,
+    content_of,
+    describe_namespace,
+    entry_document,
+    error_document,
+    feed_document,
+    first_rule,
+    kind_of,
+    read_rule,
+    write_rule,
+)
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded, Throttled
 from servicebus_sandbox.broker.entity_settings import (
     EntitySettings,
@@ -38,7 +55,9 @@ from servicebus_sandbox.broker.topology.namespace import (
     TargetMissing,
     check_settings,
 )
+from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
+from servicebus_sandbox.serving.http_server import FaultGate, HttpServer, WebSocketServer, reset
 
 # The resource of a management URL: namespace, list, entity, subscription or rule.
 #
@@ -111,7 +130,7 @@ _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (TargetMissing, 400, "SubCode=40400. "),
     (BrokerError, 400, "SubCode=40000. "),
     (DescriptionError, 400, "SubCode=40000. "),
-    (atom_documents.AtomError, 400, "The specified resource description is invalid. "),
+    (AtomError, 400, "The specified resource description is invalid. "),
 )
 """Status and the service's words before the sentence, which clients search for."""
 
@@ -242,9 +261,7 @@ class ManagementApi:
             if resource.kind is ResourceKind.SUBSCRIPTION:
                 raise
             address = self._address(request, resource)
-            return AtomResponse(
-                200, atom_documents.feed_document(address, NOTHING_HERE, [], next_page=None, now=self._clock()), _FEED
-            )
+            return AtomResponse(200, feed_document(address, NOTHING_HERE, [], next_page=None, now=self._clock()), _FEED)
         return _one(self._describe(request, entity), _etag(entity))
 
     def _get_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
@@ -269,7 +286,7 @@ class ManagementApi:
         request: AtomRequest,
         resource: Resource,
         found: Sequence[Item],
-        describe: Callable[[Item], atom_documents.AtomEntry],
+        describe: Callable[[Item], AtomEntry],
     ) -> AtomResponse:
         query = request.query
         skip, top = _count(query, "$skip", 0), min(_count(query, "$top", MAX_PAGE), MAX_PAGE)
@@ -278,14 +295,12 @@ class ManagementApi:
             next_page = f"{address}?api-version={request.version}&$skip={skip + top}&$top={top}"
         entries = [describe(item) for item in found[skip : skip + top]]
         title = resource.url_path.rpartition("/")[2]
-        return AtomResponse(
-            200, atom_documents.feed_document(address, title, entries, next_page=next_page, now=self._clock()), _FEED
-        )
+        return AtomResponse(200, feed_document(address, title, entries, next_page=next_page, now=self._clock()), _FEED)
 
     # ------------------------------------------------------------------ changing
 
     def _put(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        description = atom_documents.content_of(request.body)
+        description = content_of(request.body)
         present = self._find(resource) if self._is_update(request) else None
         self._check_match(request, resource, present)
         current = present.settings if present else None
@@ -313,7 +328,7 @@ class ManagementApi:
         rules = self._subscription(resource).rules
         present = rules[resource.names[2]] if self._is_update(request) else None
         self._check_match(request, resource, present)
-        rule = read_rule(atom_documents.content_of(request.body), name=resource.names[2])
+        rule = read_rule(content_of(request.body), name=resource.names[2])
         act = self._namespace.update_rule if present else self._namespace.create_rule
         rule = act(resource.names[0], resource.names[1], rule)
         return _one(self._describe_rule(request, resource, rule), _etag(rule), status=200 if present else 201)
@@ -352,7 +367,7 @@ class ManagementApi:
     def _subscription(self, at: Resource) -> Subscription:
         return self._namespace.subscription(*at.names[:2])
 
-    def _describe(self, request: AtomRequest, entity: Entity) -> atom_documents.AtomEntry:
+    def _describe(self, request: AtomRequest, entity: Entity) -> AtomEntry:
         at = Resource(ResourceKind.ENTITY, (entity.path,))
         title, kind = entity.path, kind_of(entity.settings)
         if isinstance(entity, Subscription):
@@ -360,7 +375,7 @@ class ManagementApi:
         content = kind.write(entity, self._authority(request), request.version)
         return self._entry(request, at, title, entity.created_at, content, entity.updated_at)
 
-    def _describe_rule(self, request: AtomRequest, at: Resource, rule: Rule) -> atom_documents.AtomEntry:
+    def _describe_rule(self, request: AtomRequest, at: Resource, rule: Rule) -> AtomEntry:
         place = Resource(ResourceKind.RULE, (*at.names[:2], rule.name))
         return self._entry(request, place, rule.name, rule.created_at, write_rule(rule))
 
@@ -372,8 +387,8 @@ class ManagementApi:
         published: float,
         content: ElementTree.Element,
         updated: float | None = None,
-    ) -> atom_documents.AtomEntry:
-        return atom_documents.AtomEntry(
+    ) -> AtomEntry:
+        return AtomEntry(
             address=self._address(request, at),
             title=title,
             author=self._namespace.name,
@@ -408,17 +423,13 @@ class ManagementApi:
     }
 
 
-def _one(entry: atom_documents.AtomEntry, etag: str | None = None, *, status: int = 200) -> AtomResponse:
+def _one(entry: AtomEntry, etag: str | None = None, *, status: int = 200) -> AtomResponse:
     headers = {"Content-Type": "application/atom+xml;type=entry;charset=utf-8"}
-    return AtomResponse(
-        status, atom_documents.entry_document(entry), headers if etag is None else headers | {"ETag": etag}
-    )
+    return AtomResponse(status, entry_document(entry), headers if etag is None else headers | {"ETag": etag})
 
 
 def _refused(status: int, detail: str) -> AtomResponse:
-    return AtomResponse(
-        status, atom_documents.error_document(status, detail), {"Content-Type": "application/xml; charset=utf-8"}
-    )
+    return AtomResponse(status, error_document(status, detail), {"Content-Type": "application/xml; charset=utf-8"})
 
 
 def _etag(found: Entity | Rule) -> str:
@@ -433,3 +444,97 @@ def _count(query: Mapping[str, str], name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit()):
         raise AtomRefusal(400, f"{name} is '{text}'; it has to be a whole number, 0 or more")
     return int(text)
+
+
+# HTTP/1.1 for the management API, on connections that the listener accepted and decrypted.
+#
+# aiohttp has keep-alive, chunked bodies and size limits, `serving.http_server` the time limits and faults.
+# `management_api` makes the answers.
+
+log = logging.getLogger(__name__)
+
+_SHUTDOWN_SECONDS = 1.0
+
+
+class HttpsServer:
+    """The protocols of one namespace's management connections, and their end. Needs a running loop."""
+
+    def __init__(
+        self,
+        management: ManagementApi,
+        faults: FaultBoard,
+        *,
+        admission: Admission,
+        websockets: WebSocketServer | None = None,
+        pages: Mapping[str, bytes] | None = None,
+        scheme: str = "https",
+        patience: float = FIRST_REQUEST_SECONDS,
+    ) -> None:
+        """Serve `management`; `websockets` gets requests for AMQP at its path, `pages` has JSON that needs no token.
+
+        `patience` is the limit in seconds for a first request's head, and for a body; connections wait in `admission`.
+        """
+        self._management = management
+        self._faults = faults
+        self._websockets = websockets
+        self._pages = pages or {}
+        self._scheme = scheme
+        self._gate = FaultGate(faults, connections=lambda: self._server.connections)
+        self._server = HttpServer("management", self._serve, admission=admission, patience=patience, log=log)
+
+    def protocol(self) -> asyncio.Protocol:
+        """Return a protocol for one connection."""
+        return self._server()
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    def faults_changed(self) -> None:
+        """Cut connections that faults reset."""
+        if self._faults.connection_verdict() is ConnectionVerdict.RESET:
+            for connection in self._server.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()
+
+    async def close(self) -> None:
+        """End every connection; an answer in progress has a second to leave."""
+        self._gate.close()
+        self._server.pre_shutdown()  # ends idle connections
+        await self._server.shutdown(_SHUTDOWN_SECONDS)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if await self._gate.loses_connection(request.protocol):
+            return reset(request)
+        if self._websockets is not None and request.path.rstrip("/").lower() == WEBSOCKET_PATH:
+            self._server.prove(request)  # the AMQP inside starts its own probation
+            return await self._websockets.serve(request)
+        page = self._pages.get(request.path)
+        if page is not None and request.method == "GET":
+            return web.Response(body=page, content_type="application/json")
+        return await self._serve_request(request, await self._server.body_of(request))
+
+    async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        asked = AtomRequest(
+            method=request.method, target=request.raw_path, headers=headers, body=body, scheme=self._scheme
+        )
+
+        async def serve() -> AtomResponse:
+            return self._answer(asked)
+
+        answer = await self._gate.pass_through(
+            unquote(request.path).strip("/"), serve, lambda _, sentence, status: _refused(status, sentence)
+        )
+        if answer is None:
+            return reset(request)
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    def _answer(self, request: AtomRequest) -> AtomResponse:
+        try:
+            return self._management.answer(request)
+        except Exception:
+            log.exception("management request %s %s failed", request.method, request.target)
+            return AtomResponse(
+                500, b"<Error><Code>500</Code><Detail>internal error, see the sandbox's log</Detail></Error>"
+            )

@@ -10,15 +10,14 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from servicebus_amqp.server.client_protocol import PeerProtocol
+from servicebus_amqp.server.admission import PeerProtocol
 from servicebus_sandbox.access.authorization import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.atom.https_server import HttpsServer
-from servicebus_sandbox.atom.management_api import ManagementApi
+from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.serving.addresses import HOST
 from servicebus_sandbox.serving.listener import Listener
+from servicebus_sandbox.serving.process_settings import HOST
 
 HEALTH: Final = "/health"
 _HEALTHY: Final = json.dumps({"status": "healthy", "message": "Service is healthy."}).encode()
@@ -41,7 +40,11 @@ class Administration:
             management, node.faults, admission=node.admission, pages={HEALTH: _HEALTHY}, scheme="http"
         )
         self._listener = Listener(
-            namespace=node.name, https=self._http.protocol, faults=node.faults, admission=node.admission, advice=advice
+            who=f"namespace '{node.name}'",
+            https=self._http.protocol,
+            faults=node.faults,
+            admission=node.admission,
+            advice=advice,
         )
         self._control = HttpControlServer(lambda: [node], issuer, clock)
         node.faults.watch(self._http.faults_changed)

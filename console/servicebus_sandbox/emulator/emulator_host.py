@@ -7,19 +7,30 @@ so that a client's first frame waits for neither.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from servicebus_amqp.server.client_protocol import PeerProtocol
+from servicebus_amqp.server.admission import PeerProtocol
 from servicebus_sandbox.access.authorization import Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.clock import SandboxClock
-from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, PUBLIC_KEY, host_for, is_loopback
+from servicebus_sandbox.emulator.config_file import default_namespace, load_config
 from servicebus_sandbox.serving.listener import Listener, bind
-from servicebus_sandbox.specs import NamespaceSpec
+from servicebus_sandbox.serving.process_settings import (
+    HOST,
+    KEY_NAME,
+    PUBLIC_KEY,
+    host_for,
+    is_loopback,
+    run_until_signal,
+)
+from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError
 
 if TYPE_CHECKING:
     from servicebus_sandbox.emulator.administration import Administration
@@ -87,10 +98,13 @@ class Emulator:
             amqp = stack.enter_context(closing(bind("AMQP", listen, amqp_port, remedy=_TAKEN % "--amqp-port")))
             http = stack.enter_context(closing(bind("HTTP", listen, http_port, remedy=_TAKEN % "--http-port")))
             ports = int(amqp.getsockname()[1]), int(http.getsockname()[1])
-            node = _make_node(spec, issuer, clock)
+            rules = (root_rule(KEY_NAME, PUBLIC_KEY),)
+            node = NamespaceServer(
+                replace(spec, rules=rules), issuer=issuer, clock=clock, time_of_day=clock.time_of_day
+            )
             stack.callback(node.close)
             listener = Listener(
-                namespace=spec.name,
+                who=f"namespace '{spec.name}'",
                 amqp=node.protocol,
                 faults=node.faults,
                 admission=node.admission,
@@ -112,22 +126,6 @@ class Emulator:
                 control_url=control_url,
                 node=node,
             )
-
-
-def _make_node(spec: NamespaceSpec, issuer: Issuer, clock: SandboxClock) -> NamespaceServer:
-    """Return the server of the namespace with its entities; both keys of its rule are the public one."""
-    node = NamespaceServer(
-        spec.name,
-        rules=[root_rule(KEY_NAME, PUBLIC_KEY, PUBLIC_KEY)],
-        issuer=issuer,
-        clock=clock,
-        time_of_day=clock.time_of_day,
-        tier=spec.tier,
-        region=spec.region,
-        pings=spec.pings,
-    )
-    spec.fill(node.namespace)
-    return node
 
 
 def _import_administration() -> type[Administration]:
@@ -152,3 +150,78 @@ def _http_advice(amqp: int, http: int) -> dict[PeerProtocol, str]:
         PeerProtocol.AMQP: f"Port {http} serves HTTP for administration; AMQP is on port {amqp}.",
         PeerProtocol.GARBAGE: plain,
     }
+
+
+# `servicebus-sandbox --emulator`: the emulator as a process.
+
+HTTP_PORT_VARIABLE: Final = "EMULATOR_HTTP_PORT"
+"""The official emulator's setting of its HTTP port."""
+_LAST_PORT: Final = 65535
+
+
+def run_emulator(
+    *,
+    json_line: bool,
+    config: Path | None = None,
+    listen: str = HOST,
+    amqp_port: int | None = None,
+    http_port: int | None = None,
+    control_port: int = 0,
+) -> int:
+    """Serve the namespace of the file `config`, else the official emulator's, until SIGTERM or SIGINT.
+
+    Ports are the official ones unless they are given; 0 is any free one. Prints the addresses first, with `json_line`
+    as one line of JSON. Returns the exit status: 0, or 2 with a sentence on stderr for an invalid file or an
+    unavailable port or address.
+    """
+
+    def start() -> AbstractAsyncContextManager[Emulator]:
+        return Emulator.start(
+            default_namespace() if config is None else load_config(config),
+            listen=listen,
+            amqp_port=AMQP_PORT if amqp_port is None else amqp_port,
+            http_port=_http_port() if http_port is None else http_port,
+            control_port=control_port,
+        )
+
+    return run_until_signal("servicebus-sandbox", start, describe_as_json if json_line else describe)
+
+
+def _http_port() -> int:
+    """Return the port of the environment, else the official one. Raises SandboxConfigError."""
+    text = os.environ.get(HTTP_PORT_VARIABLE, "")
+    if not text:
+        return HTTP_PORT
+    if not text.isascii() or not text.isdigit() or int(text) > _LAST_PORT:
+        raise SandboxConfigError(f"{HTTP_PORT_VARIABLE} is {text!r}; it has to be a port, as in {HTTP_PORT}")
+    return int(text)
+
+
+def describe_as_json(emulator: Emulator) -> str:
+    """Return the addresses as one line of JSON, with the names that the sandbox uses."""
+    namespace = {
+        "name": emulator.name,
+        "connection_string": emulator.connection_string,
+        "admin_connection_string": emulator.admin_connection_string,
+        "amqp_port": emulator.amqp_port,
+        "admin_url": emulator.admin_url,
+        "key_name": KEY_NAME,
+        "key": PUBLIC_KEY,
+    }
+    whole = {
+        "namespaces": [namespace],
+        "health_url": f"{emulator.admin_url}/health",
+        "control_url": emulator.control_url,
+    }
+    return json.dumps(whole) + "\n"
+
+
+def describe(emulator: Emulator) -> str:
+    """Return the addresses as text."""
+    rows = {
+        "messaging": emulator.connection_string,
+        "admin": emulator.admin_connection_string,
+        "health": f"{emulator.admin_url}/health",
+        "control": emulator.control_url,
+    }
+    return "".join(f"{name:10} {address}\n" for name, address in rows.items()) + "Ctrl-C ends it.\n"

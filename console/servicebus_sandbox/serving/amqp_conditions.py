@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
@@ -58,14 +58,6 @@ def refusal_of(error: errors.BrokerError) -> AmqpRefusal:
     return AmqpRefusal("amqp:internal-error", str(error), 500)
 
 
-def busy(path: str) -> AmqpRefusal:
-    return AmqpRefusal("com.microsoft:server-busy", f"'{path}' is too busy; wait 10 seconds and try again", 503)
-
-
-def unavailable(path: str) -> AmqpRefusal:
-    return AmqpRefusal("amqp:internal-error", f"'{path}' is not available at the moment; try again", 500)
-
-
 def detached(path: str) -> AmqpRefusal:
     return AmqpRefusal("amqp:link:detach-forced", f"'{path}' has become unavailable; open the link again", 500)
 
@@ -95,29 +87,21 @@ def no_session_in_time(path: str) -> AmqpRefusal:
     return AmqpRefusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
 
 
-def disabled(path: str) -> AmqpRefusal:
-    return refusal_of(errors.EntityDisabled(path, "Disabled", "messages or receivers"))
-
-
-def full(path: str) -> AmqpRefusal:
-    return AmqpRefusal("amqp:resource-limit-exceeded", f"'{path}' is full; receive messages and send again", 403)
-
-
-def without_right(path: str) -> AmqpRefusal:
-    return AmqpRefusal("amqp:unauthorized-access", f"the tokens of this connection give no access to '{path}'", 401)
-
-
-_BY_VERDICT: Final[Mapping[FaultVerdict, Callable[[str], AmqpRefusal]]] = {
-    FaultVerdict.REFUSE: unavailable,
-    FaultVerdict.BUSY: busy,
-    FaultVerdict.DISABLED: disabled,
-    FaultVerdict.NOT_FOUND: lambda path: refusal_of(errors.EntityNotFound(path)),
-    FaultVerdict.UNAUTHORIZED: without_right,
-    FaultVerdict.FULL: full,
-}
+_BY_VERDICT: Final[Mapping[FaultVerdict, tuple[str, str, int]]] = {
+    FaultVerdict.REFUSE: ("amqp:internal-error", "'{}' is not available at the moment; try again", 500),
+    FaultVerdict.BUSY: ("com.microsoft:server-busy", "'{}' is too busy; wait 10 seconds and try again", 503),
+    FaultVerdict.UNAUTHORIZED: (
+        "amqp:unauthorized-access", "the tokens of this connection give no access to '{}'", 401
+    ),
+    FaultVerdict.FULL: ("amqp:resource-limit-exceeded", "'{}' is full; receive messages and send again", 403),
+}  # fmt: skip
 
 
 def refusal_by(verdict: FaultVerdict, path: str) -> AmqpRefusal | None:
     """Return the refusal for a fault's verdict; None if the verdict sends none."""
-    refuse = _BY_VERDICT.get(verdict)
-    return None if refuse is None else refuse(path)
+    if verdict is FaultVerdict.DISABLED:
+        return refusal_of(errors.EntityDisabled(path, "Disabled", "messages or receivers"))
+    if verdict is FaultVerdict.NOT_FOUND:
+        return refusal_of(errors.EntityNotFound(path))
+    condition, sentence, status = _BY_VERDICT.get(verdict, ("", "", 0))
+    return AmqpRefusal(condition, sentence.format(path), status) if condition else None

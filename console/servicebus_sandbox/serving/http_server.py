@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the sandbox's servers: aiohttp's server with the admission of strangers, and a port for HTTP only.
+"""HTTP/1.1 for the sandbox: aiohttp's server with the admission of strangers, a port for HTTP only, WebSockets.
 
 A connection is unproven until it has sent a whole request that is not answered by 401. After the head, `body_of` limits
 the time.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar, cast
@@ -20,11 +19,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission, Stay, log_once
-from servicebus_amqp.server.client_protocol import AMQP_FIRST_BYTE, TLS_HANDSHAKE
+from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission, PeerProtocol, Stay, log_once
+from servicebus_amqp.transport import CLOSE_SECONDS, SUBPROTOCOL, WebSocketTransport
 from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog, refusal_by
-from servicebus_sandbox.serving.listener import bind, first_byte
+from servicebus_sandbox.serving.listener import Listener, ProtocolFactory
 
 # The logger of aiohttp's servers. Apart from `refusal_log`, because AMQP works without aiohttp.
 
@@ -47,7 +46,6 @@ class HttpLog(logging.LoggerAdapter[logging.Logger]):
 _IDLE_SECONDS: Final = 60.0
 _LINGERING_SECONDS: Final = 1.0  # for the rest of an unread body
 _SHUTDOWN_SECONDS: Final = 1.0
-_PAUSE_AFTER_FAILURE: Final = 1.0
 _UNAUTHORIZED: Final = 401
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -107,8 +105,14 @@ class HttpServer(web.Server):
             stay.leave()
 
 
+_ADVICE: Final = {
+    PeerProtocol.AMQP: "It serves HTTP; AMQP has the port of a namespace's connection string.",
+    PeerProtocol.TLS: "It serves plain HTTP; use http:// instead of https://.",
+}
+
+
 class HttpPort:
-    """One port with HTTP and, with `tls`, HTTPS; it peeks at the first byte to distinguish them."""
+    """One port with HTTP and, with `tls`, HTTPS."""
 
     def __init__(
         self,
@@ -120,70 +124,28 @@ class HttpPort:
         patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
         """Serve; `patience` is the limit in seconds for the first bytes, a TLS handshake and a request."""
-        self._who = who
-        self._log = log
-        self._tls = tls
-        self._patience = patience
-        self._admission = Admission(log_once(who, log))
-        self._refusals = RefusalLog(who, log)
-        self.http = HttpServer(who, serve, admission=self._admission, patience=patience, log=log)
-        self._accepting: asyncio.Task[None] | None = None
+        admission = Admission(log_once(who, log))
+        self.http = HttpServer(who, serve, admission=admission, patience=patience, log=log)
+        self._listener = Listener(
+            who=who,
+            https=self.http,
+            tls=tls,
+            plain_http=True,
+            faults=FaultBoard(who, tuple),
+            admission=admission,
+            patience=patience,
+            advice=_ADVICE,
+        )
 
-    def open(self, host: str, port: int = 0) -> int:
+    async def open(self, host: str, port: int = 0) -> int:
         """Listen and return the port. Raises ListenError."""
-        server = bind(self._who, host, port)
-        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._who}")
-        return int(server.getsockname()[1])
+        return await self._listener.open(host, port)
 
     async def close(self) -> None:
         """Stop listening and end every connection; an answer in progress has a second to leave."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-            self._accepting = None
+        await self._listener.close()
         self.http.pre_shutdown()  # ends idle connections
         await self.http.shutdown(_SHUTDOWN_SECONDS)
-
-    async def _accept(self, server: socket.socket) -> None:
-        with server:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    try:
-                        connection = await self._admission.accept(server)
-                    except OSError as error:
-                        self._log.warning("%s cannot accept a connection: %s", self._who, error)
-                        await asyncio.sleep(_PAUSE_AFTER_FAILURE)
-                        continue
-                    self._admission.follow(group.create_task(self._welcome(connection)))
-
-    async def _welcome(self, connection: socket.socket) -> None:
-        """Pass one new connection to HTTP; its errors end only this connection."""
-        handed_over = False
-        try:
-            async with asyncio.timeout(self._patience):
-                first = await first_byte(connection)
-            advice = self._advice(first)
-            if advice:
-                self._refusals.about(*advice)
-            elif first:
-                tls = self._tls if first == TLS_HANDSHAKE else None
-                limit = self._patience if tls else None
-                loop = asyncio.get_running_loop()
-                await loop.connect_accepted_socket(self.http, connection, ssl=tls, ssl_handshake_timeout=limit)
-                handed_over = True
-        except (TimeoutError, OSError) as error:
-            self._log.debug("a connection to %s came to nothing: %s", self._who, error or "silence")
-        finally:
-            if not handed_over:
-                connection.close()
-
-    def _advice(self, first: bytes) -> tuple[str, str] | None:
-        """Return the protocol that the byte begins and a sentence, None if it may be served."""
-        if first == AMQP_FIRST_BYTE:
-            return "AMQP", "serves HTTP; AMQP has the port of a namespace's connection string"
-        if first == TLS_HANDSHAKE and self._tls is None:
-            return "TLS", "serves plain HTTP; use http:// instead of https://"
-        return None
 
 
 Answer = TypeVar("Answer")
@@ -264,3 +226,44 @@ def reset(request: web.BaseRequest) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
+
+
+# AMQP inside a WebSocket: binary messages carry a stream of bytes in both directions.
+#
+# aiohttp has the handshake, frames and pings. A WebSocket is a transport for the namespace's AMQP protocol.
+# `management_api` chooses the requests.
+
+SUBPROTOCOLS: Final = (SUBPROTOCOL, "amqp")
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+class WebSocketServer:
+    """The WebSockets of one namespace; `amqp` makes the protocol for each. Close it once."""
+
+    def __init__(self, amqp: ProtocolFactory) -> None:
+        self._amqp = amqp
+        self._open: set[WebSocketTransport] = set()
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Carry AMQP over the request's connection until either side ends it."""
+        offered = request.headers.get("Sec-WebSocket-Protocol", "")
+        if not set(SUBPROTOCOLS) & {name.strip() for name in offered.split(",")}:
+            raise web.HTTPBadRequest(text=f"Open a WebSocket here with the subprotocol {SUBPROTOCOLS[0]}.\n")
+        below = request.transport
+        socket = web.WebSocketResponse(
+            protocols=SUBPROTOCOLS, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS, compress=False
+        )
+        await socket.prepare(request)
+        if below is not None:
+            transport = WebSocketTransport(socket, self._amqp(), below.abort, info=below.get_extra_info)
+            self._open.add(transport)
+            try:
+                await transport.run()
+            finally:
+                self._open.discard(transport)
+        return socket
+
+    def close(self) -> None:
+        """Drop every connection."""
+        for transport in tuple(self._open):
+            transport.abort()

@@ -1,4 +1,4 @@
-"""The port of one namespace: accepts sockets, detects their protocol and hands them over.
+"""A port: accepts sockets, detects their protocol and hands them over.
 
 `AMQP` is served directly. Inside TLS the first bytes distinguish AMQP from HTTP. HTTP without TLS gets an answer that
 points to HTTPS; anything else is closed. The listener peeks at the first byte, because a TLS handshake needs an
@@ -20,10 +20,12 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from servicebus_amqp.encoding.frames import SASL_HEADER
-from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission, Stay
-from servicebus_amqp.server.client_protocol import (
+from servicebus_amqp.server.admission import (
+    FIRST_REQUEST_SECONDS,
     TLS_HANDSHAKE,
+    Admission,
     PeerProtocol,
+    Stay,
     describe_client,
     detect_protocol,
     foreign_protocol,
@@ -144,15 +146,16 @@ class ListenError(Exception):
 
 
 class Listener:
-    """The port of one namespace. Open it once, close it once; `rejected` counts rejections by reason."""
+    """A port, such as that of a namespace. Open it once, close it once; `rejected` counts rejections by reason."""
 
     def __init__(
         self,
         *,
-        namespace: str,
+        who: str,
         amqp: ProtocolFactory | None = None,
         https: ProtocolFactory | None = None,
         tls: ssl.SSLContext | None = None,
+        plain_http: bool = False,
         faults: FaultBoard,
         admission: Admission,
         patience: float = FIRST_REQUEST_SECONDS,
@@ -161,9 +164,11 @@ class Listener:
         """Configure the port. `faults` decides about each new connection.
 
         `patience` is the limit in seconds for the first bytes; connections wait in `admission`. Without `tls` the port
-        is plain, and `https` serves HTTP. `advice` has a sentence for clients of each protocol that is not served.
+        is plain, and `https` serves HTTP; with `plain_http` a port with `tls` serves both. `advice` has a sentence for
+        clients of each protocol that is not served. `who` is for the operator.
         """
-        self._namespace = namespace
+        self._who = who
+        self._plain_http = plain_http
         offered = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: https}
         self._factories = {speech: factory for speech, factory in offered.items() if factory is not None}
         self._tls = tls
@@ -183,14 +188,14 @@ class Listener:
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen on `host`, by default loopback, and return the port. Raises ListenError."""
-        server = bind(f"namespace '{self._namespace}'", host, port)
+        server = bind(self._who, host, port)
         self.serve(server)
         return int(server.getsockname()[1])
 
     def serve(self, server: socket.socket) -> None:
         """Serve the connections of a listening socket, and own it."""
         self._server = server
-        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
+        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._who}")
 
     async def close(self) -> None:
         """Stop listening and drop connections that are not handed over; the others belong to their owners."""
@@ -221,7 +226,7 @@ class Listener:
         try:
             server.shutdown(socket.SHUT_RDWR)
         except OSError as error:  # on systems without support connections are reset
-            log.info("namespace '%s' cannot refuse connections, and resets them: %s", self._namespace, error)
+            log.info("%s cannot refuse connections, and resets them: %s", self._who, error)
         else:
             self._answering.clear()
             self._server = None
@@ -273,7 +278,7 @@ class Listener:
             advice = _UNTRUSTED if isinstance(error, ssl.SSLError) else ""
             self._reject(f"broken off: {getattr(error, 'reason', None) or error.strerror or error}", advice)
         except Exception:
-            log.exception("namespace '%s' could not serve a connection", self._namespace)
+            log.exception("%s could not serve a connection", self._who)
         finally:
             if not handed_over:
                 connection.close()
@@ -311,7 +316,7 @@ class Listener:
         return Sniffer(self._stand_ins, self._admission, self._choose, patience=self._patience)
 
     def _choose(self, speech: PeerProtocol, transport: asyncio.Transport, seen: bytes) -> asyncio.Protocol | None:
-        needs_tls = self._tls is not None and transport.get_extra_info("sslcontext") is None
+        needs_tls = self._tls is not None and not self._plain_http and transport.get_extra_info("sslcontext") is None
         is_foreign = foreign_protocol(seen) is not None
         advice = self._advice.get(PeerProtocol.GARBAGE if is_foreign else speech, "")
         if not is_foreign and speech in self._factories and not (speech is PeerProtocol.HTTP and needs_tls):
@@ -337,8 +342,8 @@ class Listener:
             found = f": {client}" if client else ""
             sentence = f". {advice}" if advice else ""
             log.warning(
-                "namespace '%s' turned a connection away: %s%s%s (logged once)",
-                self._namespace,
+                "%s turned a connection away: %s%s%s (logged once)",
+                self._who,
                 reason,
                 found,
                 sentence,

@@ -27,9 +27,8 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.encoding.performatives import Coordinator, DeliveryState, Error, Source, Target
 from servicebus_amqp.protocol import links as e
-from servicebus_amqp.protocol.connection import Connection, Session
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
+from tests.amqp.plain_client import LiveClient
 
 PATIENCE = 60.0
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
@@ -107,34 +106,11 @@ async def gateway_of(
         await gateway.close(0)
 
 
-class RoughClient(asyncio.Protocol):
+class RoughClient(LiveClient):
     """One connection. events: all that came, in order."""
 
     def __init__(self) -> None:
-        settings = ConnectionSettings(container_id="rough", hostname="any.example", max_message_size=None)
-        self.amqp = Connection(role=ConnectionRole.CLIENT, settings=settings)
-        self.session: Session
-        self.events: list[Any] = []
-        self.changed = asyncio.Event()
-        self.is_lost = False
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        self.amqp.open()
-        self.session = self.amqp.begin()
-        self.flush()
-
-    def data_received(self, data: bytes) -> None:
-        self.events += self.amqp.receive_data(data)
-        self.flush()
-        self.changed.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-        self.changed.set()
-
-    def flush(self) -> None:
-        self.transport.write(self.amqp.data_to_send())
+        super().__init__("rough", "any.example")
 
     async def wait(self, find: Callable[[], T | None]) -> T:
         """Return what `find` finds, as soon as it does. Raises ConnectionError if the connection ends first."""

@@ -35,7 +35,7 @@ from servicebus_sandbox import (
 )
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World, until
-from tests.sandbox.frame_attacks import FrameAttacker
+from tests.sandbox.fuzzing import FrameAttacker
 
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "1.5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))

@@ -21,9 +21,9 @@ from azure.servicebus.exceptions import (
 
 from paired_servicebus.core.errors import WireLinkError, WireRequestError, WireTimeoutError
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, MessageReceived, Record
+from paired_servicebus.engine.gateway.front_links import ATTACHING_SECONDS, HOLDING_SECONDS, RelayConnection
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.relay_connection import ATTACHING_SECONDS, HOLDING_SECONDS, RelayConnection
 from paired_servicebus.engine.gateway.relayed_links import SESSION_FILTER
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection

@@ -37,6 +37,7 @@ from servicebus_amqp.protocol.links import (
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.entity_settings import QueueSettings
+from servicebus_sandbox.specs import NamespaceSpec
 
 KEY_NAME, KEY = "Root", "a key"
 
@@ -105,7 +106,7 @@ async def open_port(node: NamespaceServer, clock: Clock) -> AsyncIterator[Port]:
 async def port() -> AsyncIterator[Port]:
     """A namespace with two queues, a session queue, and a topic with two subscriptions."""
     clock = Clock()
-    node = NamespaceServer("contoso", rules=[root_rule(KEY_NAME, KEY)], clock=clock)
+    node = NamespaceServer(NamespaceSpec("contoso", rules=[root_rule(KEY_NAME, KEY)]), clock=clock)
     namespace = node.namespace
     namespace.create_queue("orders")
     namespace.create_queue("copies")

@@ -42,6 +42,7 @@ from servicebus_amqp.protocol.links import (
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import TURN_BYTES, AmqpServerProtocol, NamespaceServer
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, QueueSettings, Tier, TopicSettings
+from servicebus_sandbox.specs import NamespaceSpec
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -543,7 +544,7 @@ async def test_senders_of_an_entity_that_is_disabled_hear_it_at_once(port, peer)
 async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(connect, detaches):
     clock, behaves = Clock(), Behavior(oversize_batch_detaches=detaches)
     rules = [root_rule(KEY_NAME, KEY)]
-    node = NamespaceServer("premium", rules=rules, clock=clock, tier=Tier.PREMIUM, behaves=behaves)
+    node = NamespaceServer(NamespaceSpec("premium", rules=rules, tier=Tier.PREMIUM, behaves=behaves), clock=clock)
     node.namespace.create_queue("orders", QueueSettings(max_message_size_kb=100 * 1024))
     async with open_port(node, clock) as port:
         peer = await connect(port)

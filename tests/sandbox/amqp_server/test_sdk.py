@@ -3,19 +3,15 @@
 import asyncio
 import uuid
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
-    OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusConnectionError,
-    ServiceBusError,
-    ServiceBusQuotaExceededError,
     SessionLockLostError,
 )
 
@@ -101,15 +97,6 @@ async def test_a_received_message_can_be_sent_again(port, client):
         assert len(annotations) == len(set(annotations))
 
 
-async def test_a_full_queue_says_so(port, client):
-    port.namespace.create_queue("full", QueueSettings(max_size_mb=1))
-    async with client.get_queue_sender("full") as sender:
-        for _ in range(4):
-            await sender.send_messages(ServiceBusMessage(b"x" * 250_000))
-        with pytest.raises(ServiceBusQuotaExceededError):
-            await sender.send_messages(ServiceBusMessage(b"x" * 250_000))
-
-
 async def test_send_disabled_and_back(port, client):
     """The sender's link is detached; the SDK loses the condition of that, and is told it anew when it attaches."""
     queue = port.namespace.queue("orders")
@@ -132,11 +119,6 @@ async def test_what_is_not_there_gets_no_token(client):
     with pytest.raises(ServiceBusAuthenticationError):
         async with client.get_subscription_receiver("audit", "nowhere") as receiver:
             await receiver.receive_messages(1, max_wait_time=1)
-
-
-async def test_nothing_is_sent_to_a_dead_letter_queue(client):
-    with pytest.raises(ServiceBusError, match="nothing can be sent"):
-        await send(client, "orders/$DeadLetterQueue", ServiceBusMessage("x"))
 
 
 # ---------------------------------------------------------------- receiving and settling
@@ -198,18 +180,6 @@ async def test_renewing_a_lock(port, client):
     assert port.counts("orders").total == 0
 
 
-async def test_the_lock_outlives_the_receiver_that_got_it(port):
-    async with port.client(retry_total=3, retry_backoff_factor=0.01) as client:
-        await send(client, "orders", ServiceBusMessage("x"))
-        async with client.get_queue_receiver("orders") as receiver:
-            (message,) = await receiver.receive_messages(1)
-            for connection in list(port.node.connections):
-                connection.abort()
-            await port.until(lambda: not port.node.connections)
-            await receiver.complete_message(message)
-    assert port.counts("orders").total == 0
-
-
 async def test_peek_changes_nothing(port, client):
     await send(client, "orders", *(ServiceBusMessage(str(index)) for index in range(5)))
     async with client.get_queue_receiver("orders") as receiver:
@@ -259,14 +229,6 @@ async def test_every_subscription_gets_its_copy(port, client):
         assert bodies(await receiver.receive_messages(1)) == ["a"]
 
 
-async def test_messages_can_be_scheduled_on_a_topic(port, client):
-    async with client.get_topic_sender("audit") as sender:
-        (number,) = await sender.schedule_messages(ServiceBusMessage("x"), datetime.now(UTC) + timedelta(hours=1))
-        assert port.counts("audit").scheduled == 1
-        await sender.cancel_scheduled_messages(number)
-    assert port.counts("audit").scheduled == 0
-
-
 # ---------------------------------------------------------------- sessions
 
 
@@ -286,29 +248,6 @@ async def test_a_session_in_order_with_state(client):
         assert await receiver.session.get_state() is None
 
 
-async def test_next_available_sessions(client):
-    for name in ("b", "a"):
-        await send(client, "payments", ServiceBusMessage(name, session_id=name))
-    next_session = partial(client.get_queue_receiver, "payments", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1)
-    async with next_session() as first, next_session() as second:
-        assert [first.session.session_id, second.session.session_id] == ["b", "a"]
-        assert bodies(await first.receive_messages(1)) == ["b"]
-        with pytest.raises(OperationTimeoutError):
-            async with next_session():
-                pass
-
-
-async def test_session_queues_want_sessions_and_others_do_not(client):
-    with pytest.raises(ServiceBusError, match="requires sessions"):
-        async with client.get_queue_receiver("payments"):
-            pass
-    with pytest.raises(ServiceBusError, match="has no sessions"):
-        async with client.get_queue_receiver("orders", session_id="a"):
-            pass
-    with pytest.raises(ServiceBusError, match="session id"):
-        await send(client, "payments", ServiceBusMessage("x"))
-
-
 async def test_a_session_lock_that_ends_ends_the_receiver(port, client):
     await send(client, "payments", ServiceBusMessage("x", session_id="a"))
     async with client.get_queue_receiver("payments", session_id="a") as receiver:
@@ -322,25 +261,9 @@ async def test_a_session_lock_that_ends_ends_the_receiver(port, client):
         assert again.delivery_count == 1
 
 
-async def test_deferred_in_a_session(client):
-    await send(client, "payments", ServiceBusMessage("x", session_id="a"))
-    async with client.get_queue_receiver("payments", session_id="a") as receiver:
-        (message,) = await receiver.receive_messages(1)
-        await receiver.defer_message(message)
-        (deferred,) = await receiver.receive_deferred_messages(message.sequence_number)
-        await receiver.complete_message(deferred)
-        assert await receiver.peek_messages(1) == []
-
-
 async def test_sessions_are_listed(client):
     for name in ("b", "a"):
         await send(client, "payments", ServiceBusMessage(name, session_id=name))
     assert [name async for name in client.list_queue_sessions("payments")] == ["a", "b"]
     later = datetime.now(UTC) + timedelta(hours=1)
     assert [name async for name in client.list_queue_sessions("payments", state_updated_after=later)] == []
-
-
-# ---------------------------------------------------------------- tokens
-
-
-# ---------------------------------------------------------------- the synchronous client

@@ -13,6 +13,7 @@ from servicebus_amqp.protocol.links import Detached
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.specs import NamespaceSpec
 
 PAYLOAD = Sections(body=write_value("x"))
 LATER = datetime.now(UTC) + timedelta(hours=1)
@@ -34,7 +35,9 @@ class StillClock(Clock):
 @pytest.fixture
 async def port():
     clock = StillClock()
-    node = NamespaceServer("contoso", rules=[root_rule(KEY_NAME, KEY)], clock=clock, credits_per_second=20)
+    node = NamespaceServer(
+        NamespaceSpec("contoso", rules=[root_rule(KEY_NAME, KEY)], credits_per_second=20), clock=clock
+    )
     node.namespace.create_queue("orders")
     node.namespace.create_topic("audit")
     node.namespace.create_subscription("audit", "all")

@@ -18,7 +18,7 @@ from servicebus_sandbox.broker.broker_errors import (
     SessionLockLost,
 )
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry, Pings, QueueSettings, SubscriptionSettings
-from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageState
+from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow
 from servicebus_sandbox.broker.queues.message_queue import EXPIRED, REASON, Consumer
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
@@ -51,14 +51,6 @@ def test_receivers_take_turns(world, orders, message):
     orders.intake.send([message(str(index)) for index in range(9)])
     world.namespace.run()
     assert [payloads(receiver.got) for receiver in receivers] == [list("036"), list("147"), list("258")]
-
-
-def test_abandoned_comes_back_at_its_place_and_counts(world, orders, message, token):
-    orders.intake.send([message("a"), message("b")])
-    receiver = world.receiver(orders.messages)
-    orders.messages.abandon(token(receiver.receive_one()), {"why": "later"})
-    again = receiver.receive_one()
-    assert (again.message.payload, again.delivery_count, again.added) == ("a", 1, {"why": "later"})
 
 
 def test_a_lock_outlives_its_receiver_and_then_expires(world, orders, message, token):
@@ -95,20 +87,6 @@ def test_too_many_deliveries_end_in_the_dead_letter_queue(world, orders, message
     assert dead.added["DeadLetterReason"] == "MaxDeliveryCountExceeded"
     assert orders.counts().dead_letter == 1
     assert orders.counts().active == 0
-
-
-def test_dead_letter_keeps_reason_number_and_properties(world, orders, message, token):
-    orders.intake.send([message("a"), message("b")])
-    receiver = world.receiver(orders.messages)
-    _, second = receiver.receive(2)
-    orders.messages.dead_letter(token(second), "unreadable", "line 3", {"line": 3})
-    dead = world.receiver(orders.dead_letters).receive_one()
-    assert dead.sequence_number == 2
-    assert dead.added == {
-        "line": 3,
-        "DeadLetterReason": "unreadable",
-        "DeadLetterErrorDescription": "line 3",
-    }
 
 
 def test_dead_letters_can_be_completed_but_not_dead_lettered(world, orders, message, token):
@@ -162,24 +140,6 @@ def test_expired_messages_are_dead_lettered_where_the_queue_says_so(world, messa
     assert world.receiver(queue.dead_letters).receive_one().added["DeadLetterReason"] == "TTLExpiredException"
 
 
-def test_scheduled_messages_wait_can_be_seen_and_get_a_new_number(world, orders, message):
-    (number,) = orders.intake.send([message("later", scheduled_at=world.clock.now + 10)])
-    orders.intake.send([message("now")])
-    receiver = world.receiver(orders.messages)
-    assert payloads(receiver.receive()) == ["now"]
-    assert [stored.state for stored in orders.messages.peek(0, 10)] == [MessageState.SCHEDULED, MessageState.ACTIVE]
-    assert orders.counts().scheduled == 1
-    world.pass_time(10)
-    later = receiver.receive()[-1]
-    assert (later.message.payload, later.enqueued_at) == ("later", world.clock.now)
-    assert later.sequence_number > number
-
-
-def test_a_schedule_in_the_past_is_now(world, orders, message):
-    orders.intake.send([message(scheduled_at=world.clock.now - 1)])
-    assert orders.counts().active == 1
-
-
 def test_cancelling_is_all_or_nothing(world, orders, message):
     first, second = orders.intake.send([message(scheduled_at=world.clock.now + 10) for _ in range(2)])
     with pytest.raises(MessageNotFound):
@@ -188,15 +148,6 @@ def test_cancelling_is_all_or_nothing(world, orders, message):
     orders.intake.schedule.cancel([first, second])
     world.pass_time(20)
     assert orders.counts().total == 0
-
-
-def test_peek_shows_all_states_from_a_number_on(world, orders, message, token):
-    orders.intake.send([message(name) for name in "abcde"])
-    stored = world.receiver(orders.messages).receive(3)
-    orders.messages.complete(token(stored[0]))
-    orders.messages.defer(token(stored[1]))
-    assert payloads(orders.messages.peek(1, 10)) == ["b", "c", "d", "e"]
-    assert payloads(orders.messages.peek(4, 1)) == ["d"]
 
 
 def test_pings_are_accepted_and_never_seen(world, orders, message):

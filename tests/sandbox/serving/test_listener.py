@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import ServiceBusClient as SyncClient
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT, Echo
+from yarl import URL
 
-from servicebus_amqp.server.admission import Admission
-from servicebus_amqp.server.client_protocol import PeerProtocol, detect_protocol
+from servicebus_amqp.server import admission
+from servicebus_amqp.server.admission import Admission, PeerProtocol, detect_protocol, is_scarce, log_once
+from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.serving import http_server
 from servicebus_sandbox.serving.listener import Listener, ListenError
 
 if TYPE_CHECKING:
@@ -66,7 +77,7 @@ async def test_short_answers_are_not_held_back_for_longer_ones(certificates: Cer
         return made[-1]
 
     listener = Listener(
-        namespace="contoso",
+        who="namespace 'contoso'",
         amqp=amqp,
         https=Echo,
         tls=certificates.server_context(),
@@ -225,7 +236,7 @@ async def test_connections_that_have_not_shown_themselves_are_cut_when_refusing_
 async def test_a_taken_port_is_one_sentence(port: Port, certificates: Certificates) -> None:
     tls = certificates.server_context()
     echo, lobby = asyncio.Protocol, Admission(print)
-    other = Listener(namespace="other", amqp=echo, https=echo, tls=tls, faults=port.board, admission=lobby)
+    other = Listener(who="namespace 'other'", amqp=echo, https=echo, tls=tls, faults=port.board, admission=lobby)
     with pytest.raises(ListenError, match=rf"'other' cannot listen on 127.0.0.1:{port.number} \(Address already"):
         await other.open(port=port.number)
     await other.close()
@@ -242,7 +253,7 @@ async def test_the_port_is_free_after_closing(certificates: Certificates, refuse
     """Also directly after opening, before the first turn of the loop, and while connections are refused."""
     board = FaultBoard("contoso", list)
     listener = Listener(
-        namespace="contoso",
+        who="namespace 'contoso'",
         amqp=Echo,
         https=Echo,
         tls=certificates.server_context(),
@@ -279,3 +290,337 @@ def test_eight_bytes_always_decide(data: bytes) -> None:
 def test_more_bytes_never_change_a_decision(data: bytes, size: int) -> None:
     early = detect_protocol(data[:size])
     assert early in (PeerProtocol.UNDECIDED, detect_protocol(data))
+
+
+# Connections that prove nothing: few on each port, for a short time, and nobody else is kept out by them.
+
+
+MOST = 10
+WAIT = 60.0
+
+
+@pytest.fixture
+async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
+    """A sandbox that bears few unproven connections on each port."""
+    monkeypatch.setattr(admission, "MAX_STRANGERS", MOST)
+    async with asyncio.timeout(2 * WAIT), Sandbox.start() as sandbox:
+        yield sandbox
+
+
+async def silent(
+    port: int | None, count: int, opening: bytes = b""
+) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    made = []
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(opening)
+        made.append((reader, writer))
+    return made
+
+
+async def has_ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the connection has_ended without a word; fails by a time-out if it did not end."""
+    try:
+        return await asyncio.wait_for(reader.read(), WAIT) == b""
+    except ConnectionResetError:
+        return True
+
+
+def amqp_port(sandbox: Sandbox) -> int | None:
+    return sandbox["primary"].amqp_port
+
+
+def arm_port(sandbox: Sandbox) -> int | None:
+    return URL(sandbox.arm_url).port
+
+
+def control_port(sandbox: Sandbox) -> int | None:
+    return URL(sandbox.control_url).port
+
+
+@pytest.mark.parametrize("opening", [b"", b"AMQP\x03\x01\x00\x00", b"\x16\x03\x01\x02\x00"])
+@pytest.mark.parametrize("port", [amqp_port, arm_port, control_port])
+async def test_idle_connections_keep_no_client_out(
+    crowded: Sandbox, port: Callable[[Sandbox], int | None], opening: bytes
+) -> None:
+    """The bug: each idle connection was kept, as many as there were descriptors."""
+    idle = await silent(port(crowded), 3 * MOST, opening)
+    tls = ssl.create_default_context(cafile=crowded.ca_file)
+    async with aiohttp.ClientSession() as session:
+        for url in (crowded.control_url + "/state", crowded["primary"].admin_url, crowded.arm_url):
+            async with session.get(url, ssl=tls) as answer:
+                assert answer.status in (200, 401)
+    await asyncio.gather(*(has_ended(reader) for reader, _ in idle[:MOST]))
+    for _, writer in idle:
+        writer.transport.abort()
+
+
+async def test_idle_connections_keep_no_sender_out(crowded: Sandbox) -> None:
+    idle = await silent(amqp_port(crowded), 3 * MOST, b"AMQP\x03\x01\x00\x00")
+    text = crowded["primary"].connection_string
+    async with ServiceBusClient.from_connection_string(text) as client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+        idle += await silent(amqp_port(crowded), 3 * MOST)
+        await sender.send_messages(ServiceBusMessage("y"))
+    assert crowded["primary"].node.namespace.queue("orders").counts().active == 2
+    for _, writer in idle:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("opening", [b"", b"GET /state HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_request_that_trickles_is_given_up(
+    opening: bytes,
+) -> None:
+    port = http_server.HttpPort("a port", never, log=logging.getLogger(__name__), patience=0.15)
+    number = await port.open("127.0.0.1")
+    try:
+        ((reader, writer),) = await silent(number, 1, opening)
+        waiting = asyncio.ensure_future(has_ended(reader))
+        while opening and not waiting.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+        assert await waiting
+        writer.close()
+    finally:
+        await port.close()
+
+
+async def never(_: object) -> aiohttp.web.StreamResponse:
+    raise AssertionError("no request was whole")
+
+
+async def test_without_descriptors_nothing_spins_and_the_log_has_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(admission, "SCARCE_SECONDS", 0.05)
+    loop, tried = asyncio.get_running_loop(), []
+
+    async def refused(server: socket.socket) -> object:
+        tried.append(loop.time())
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(loop, "sock_accept", refused)
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await Admission(log_once("a port", logging.getLogger("x"))).accept(server)
+    assert 2 <= len(tried) <= 7
+    assert [record.message for record in caplog.records] == [
+        "a port cannot accept a connection: Too many open files (logged once)"
+    ]
+
+
+async def test_the_last_descriptors_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unproven connection gives way; where there is none, the new one is not kept."""
+    monkeypatch.setattr(admission, "RESERVED_DESCRIPTORS", 10**9)
+    assert is_scarce(3)
+    waiting, dropped = Admission(log_once("a port", logging.getLogger("x"))), []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        waiting.enter(lambda: dropped.append(1))
+        first, _ = await asyncio.open_connection(*server.getsockname())
+        (await waiting.accept(server)).close()
+        assert dropped == [1]
+        second, writer = await asyncio.open_connection(*server.getsockname())
+        accepting = asyncio.ensure_future(waiting.accept(server))
+        assert await has_ended(second)
+        accepting.cancel()
+        writer.close()
+    assert await has_ended(first)
+
+
+# One port, every way there: AMQP over TLS and over WebSocket, by address and by the namespace's real name.
+
+
+BIG = b"x" * 200_000
+
+
+def options(sandbox: Sandbox, transport: TransportType) -> dict[str, Any]:
+    return {
+        "custom_endpoint_address": sandbox["primary"].endpoint,
+        "connection_verify": str(sandbox.ca_file),
+        "transport_type": transport,
+        "retry_total": 0,
+    }
+
+
+def named_client(sandbox: Sandbox, transport: TransportType) -> ServiceBusClient:
+    primary = sandbox["primary"]
+    credential = AzureNamedKeyCredential(primary.key_name, primary.key)
+    return ServiceBusClient(primary.fully_qualified_name, credential, **options(sandbox, transport))
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_there_and_back_by_the_real_name(sandbox: Sandbox, transport: TransportType) -> None:
+    async with asyncio.timeout(SOON), named_client(sandbox, transport) as client:
+        async with client.get_queue_sender("orders") as sender:
+            await sender.send_messages([ServiceBusMessage(b"small"), ServiceBusMessage(b"second")])
+            await sender.send_messages(ServiceBusMessage(BIG))
+        async with client.get_queue_receiver("orders") as receiver:
+            received = await receiver.receive_messages(3, max_wait_time=5)
+            while len(received) < 3:
+                received += await receiver.receive_messages(3, max_wait_time=5)
+            assert [b"".join(message.body) for message in received] == [b"small", b"second", BIG]
+            for message in received:
+                await receiver.complete_message(message)
+    assert sandbox["primary"].node.namespace.queue("orders").counts().total == 0
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_by_connection_string(sandbox: Sandbox, transport: TransportType) -> None:
+    text = sandbox["primary"].connection_string.replace(";UseDevelopmentEmulator=true", "")
+    client = ServiceBusClient.from_connection_string(text, **options(sandbox, transport))
+    async with asyncio.timeout(SOON), client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert sandbox["primary"].node.namespace.queue("orders").counts().active == 1
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_a_synchronous_client_there_and_back(sandbox: Sandbox, transport: TransportType) -> None:
+    text = sandbox["primary"].connection_string.replace(";UseDevelopmentEmulator=true", "")
+
+    def exchange() -> list[bytes]:
+        with SyncClient.from_connection_string(text, **options(sandbox, transport)) as client:
+            with client.get_queue_sender("orders") as sender:
+                sender.send_messages([ServiceBusMessage(b"small"), ServiceBusMessage(BIG)])
+            with client.get_queue_receiver("orders") as receiver:
+                received: list[bytes] = []
+                while len(received) < 2:
+                    for message in receiver.receive_messages(2, max_wait_time=5):
+                        received.append(b"".join(message.body))
+                        receiver.complete_message(message)
+        return received
+
+    async with asyncio.timeout(SOON):
+        assert await asyncio.to_thread(exchange) == [b"small", BIG]
+    assert sandbox["primary"].node.namespace.queue("orders").counts().total == 0
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_a_half_open_connection_is_dead_and_a_new_one_served(sandbox: Sandbox, transport: TransportType) -> None:
+    primary = sandbox["primary"]
+    client = named_client(sandbox, transport)
+    async with asyncio.timeout(SOON), client:
+        old = client.get_queue_sender("orders")
+        await old.send_messages(ServiceBusMessage("before"))
+        fault = primary.node.faults.add("half-open")
+        with pytest.raises(OperationTimeoutError):
+            await old.send_messages(ServiceBusMessage("into the void"), timeout=0.5)
+        async with client.get_queue_sender("orders") as new:
+            await new.send_messages(ServiceBusMessage("after"))
+        primary.node.faults.remove(fault.id)
+        await old.close()
+    assert primary.node.namespace.queue("orders").counts().active == 2
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_who_does_not_trust_the_authority_gets_nowhere(sandbox: Sandbox, transport: TransportType) -> None:
+    strange = options(sandbox, transport) | {"connection_verify": None}
+    text = sandbox["primary"].connection_string.replace(";UseDevelopmentEmulator=true", "")
+    client = ServiceBusClient.from_connection_string(text, **strange)
+    async with asyncio.timeout(SOON), client:
+        with pytest.raises(ServiceBusError):
+            async with client.get_queue_sender("orders"):
+                pass
+    assert not sandbox["primary"].node.connections
+
+
+async def test_faults_reach_websockets(sandbox: Sandbox) -> None:
+    primary = sandbox["primary"]
+    client = named_client(sandbox, TransportType.AmqpOverWebsocket)
+    async with asyncio.timeout(SOON), client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+        fault = primary.node.faults.add("refused")
+        for _ in range(2):  # the connection that was open, and a new one
+            with pytest.raises(ServiceBusError):
+                await sender.send_messages(ServiceBusMessage("y"))
+        primary.node.faults.remove(fault.id)
+        await sender.send_messages(ServiceBusMessage("z"))
+    assert primary.node.namespace.queue("orders").counts().active == 2
+
+
+async def test_the_certificate_is_good_for_the_real_name(sandbox: Sandbox) -> None:
+    primary, tls = sandbox["primary"], ssl.create_default_context(cafile=sandbox.ca_file)
+    async with asyncio.timeout(SOON):
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", primary.amqp_port, ssl=tls, server_hostname=primary.fully_qualified_name
+        )
+        writer.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection("127.0.0.1", primary.amqp_port, ssl=tls, server_hostname="other.invalid")
+
+
+# ---------------------------------------------------------------------- a WebSocket without the SDK
+
+
+class Door:
+    """Opens WebSockets to a sandbox's primary namespace."""
+
+    def __init__(self, sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+        self.url = f"{sandbox['primary'].admin_url}/$servicebus/websocket"
+        self.tls = ssl.create_default_context(cafile=sandbox.ca_file)
+        self.session = session
+
+    async def open(self, *protocols: str) -> aiohttp.ClientWebSocketResponse:
+        return await self.session.ws_connect(self.url, protocols=protocols, ssl=self.tls)
+
+
+@pytest.fixture
+async def door(sandbox: Sandbox) -> Any:
+    async with asyncio.timeout(SOON), aiohttp.ClientSession() as session:
+        yield Door(sandbox, session)
+
+
+@pytest.mark.parametrize("name", ["AMQPWSB10", "amqp"])
+async def test_bytes_may_be_cut_anywhere(door: Door, name: str) -> None:
+    async with await door.open("other", name) as socket:
+        assert socket.protocol == name
+        for byte in b"AMQP\x03\x01\x00\x00":
+            await socket.send_bytes(bytes([byte]))
+        assert (await socket.receive_bytes()).startswith(b"AMQP\x03\x01\x00\x00")
+
+
+async def test_another_subprotocol_is_refused(door: Door) -> None:
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await door.open("mqtt")
+    assert caught.value.status == 400
+
+
+async def test_a_request_that_is_no_handshake(door: Door) -> None:
+    headers = {"Sec-WebSocket-Protocol": "amqp"}
+    async with door.session.get(door.url, ssl=door.tls, headers=headers) as answer:
+        assert answer.status == 400
+
+
+async def test_text_is_not_amqp(door: Door) -> None:
+    async with await door.open("amqp") as socket:
+        await socket.send_str("AMQP")
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == aiohttp.WSCloseCode.UNSUPPORTED_DATA
+
+
+async def test_a_message_too_large_ends_its_connection_alone(door: Door, sandbox: Sandbox) -> None:
+    async with await door.open("amqp") as socket, await door.open("amqp") as other:
+        await socket.send_bytes(bytes(4 * 1024 * 1024 + 1))
+        assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        await other.send_bytes(b"AMQP\x00\x01\x00\x00")
+        assert (await other.receive_bytes()).startswith(b"AMQP")
+    assert sandbox["primary"].node.namespace.queue("orders").counts().total == 0
+
+
+async def test_garbage_in_a_websocket_ends_it(door: Door, sandbox: Sandbox) -> None:
+    async with await door.open("amqp") as socket:
+        await socket.send_bytes(b"\x00" * 64)
+        types = [message.type async for message in socket]
+        assert aiohttp.WSMsgType.TEXT not in types
+    while sandbox["primary"].node.connections:
+        await asyncio.sleep(0.01)
+    assert not sandbox["primary"].node.connections
+
+
+async def test_an_open_websocket_does_not_keep_the_sandbox(tmp_path: Any) -> None:
+    async with aiohttp.ClientSession() as session, asyncio.timeout(SOON):
+        async with Sandbox.start() as sandbox:
+            socket = await Door(sandbox, session).open("amqp")
+            started = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - started < 1.5
+        assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)

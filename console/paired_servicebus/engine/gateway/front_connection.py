@@ -23,11 +23,11 @@ from paired_servicebus.engine.gateway.front_links import (
     FrontReplies,
     FrontSender,
     FrontTokens,
+    RelayConnection,
 )
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
-from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.engine.gateway.relayed_links import RelayedManagement, RelayedReceiver, RelayedReplies
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
@@ -51,9 +51,9 @@ from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Session
 from servicebus_amqp.protocol.connection_settings import SaslCode
 from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
-from servicebus_amqp.server.admission import Admission
-from servicebus_amqp.server.client_protocol import (
+from servicebus_amqp.server.admission import (
     FIRST_BYTES,
+    Admission,
     PeerProtocol,
     describe_client,
     detect_protocol,

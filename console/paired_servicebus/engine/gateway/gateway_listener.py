@@ -23,6 +23,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, Trouble, TroubleKind
 from paired_servicebus.engine.gateway.admission import OperatorLines, admission_of
 from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
+from paired_servicebus.engine.gateway.front_links import HOLDING_SECONDS
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, GatewayPlace
 from paired_servicebus.engine.gateway.gateway_keys import (
     LOOK_SECONDS,
@@ -32,7 +33,6 @@ from paired_servicebus.engine.gateway.gateway_keys import (
     connection_string,
 )
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
-from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor

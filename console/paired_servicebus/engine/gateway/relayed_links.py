@@ -16,24 +16,22 @@ from typing import Any, Final
 from paired_servicebus.core.errors import WireError, WireLinkError
 from paired_servicebus.core.model.gateway_view import LinkDirection
 from paired_servicebus.engine.gateway.front_links import (
+    ATTACHING_SECONDS,
+    LAST_TRY_SECONDS,
     FrontLink,
     FrontManagement,
     FrontOwner,
     FrontReplies,
-    SenderFinder,
-    seconds_for,
-)
-from paired_servicebus.engine.gateway.gateway_keys import GatewayRight
-from paired_servicebus.engine.gateway.relay_connection import (
-    ATTACHING_SECONDS,
-    LAST_TRY_SECONDS,
     RelayConnection,
+    SenderFinder,
     closed_by_client,
     error_of_end,
     error_of_refusal,
     is_answer,
     refusal_of_relay,
+    seconds_for,
 )
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT
 from paired_servicebus.pairing.amqp_client.client_connection import AttachFields, WireReceiver, WireSender
 from paired_servicebus.pairing.amqp_client.endpoint import failure_of

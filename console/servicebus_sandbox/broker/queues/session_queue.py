@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
@@ -17,9 +18,8 @@ from servicebus_sandbox.broker.broker_errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from servicebus_sandbox.broker.entity_settings import DeliveryRules
 from servicebus_sandbox.broker.message import StoredMessage
-from servicebus_sandbox.broker.queues.agenda import Agenda, Deadlines, earliest
+from servicebus_sandbox.broker.queues.agenda import Deadlines, earliest
 from servicebus_sandbox.broker.queues.message_queue import Consumer, Lane, MessageQueue
 
 Answer = Callable[["MessageSession | None"], None]
@@ -166,16 +166,8 @@ class SessionTable:
 class SessionQueue(MessageQueue):
     """A queue whose messages all have session ids; `intake` and `Subscription.put` ensure that."""
 
-    def __init__(
-        self,
-        path: str,
-        rules: DeliveryRules,
-        agenda: Agenda,
-        new_number: Callable[[], int],
-        *,
-        dead_letters: MessageQueue | None = None,
-    ) -> None:
-        super().__init__(path, rules, agenda, new_number, dead_letters=dead_letters)
+    def __init__(self, path: str, *others: Any, **options: Any) -> None:
+        super().__init__(path, *others, **options)
         self._sessions = SessionTable(path)
 
     # ------------------------------------------------------------------ accepting

@@ -1,0 +1,432 @@
+"""The resources of ARM: namespaces, their entities and rules, their keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from servicebus_sandbox.arm.arm_request import (
+    DEFAULT_GROUP,
+    PROVIDER,
+    Actions,
+    ArmNamespace,
+    ArmRefusal,
+    ArmRequest,
+    ArmResponse,
+    Json,
+    NamespaceOwner,
+    read_access,
+    read_rule,
+    read_settings,
+    resource_id,
+    write_access,
+    write_entity,
+    write_keys,
+    write_namespace,
+    write_network_rules,
+    write_rule,
+)
+from servicebus_sandbox.atom.entity_xml import QUEUE, SUBSCRIPTION, TOPIC, Kind, new_key
+from servicebus_sandbox.broker.broker_errors import EntityNotFound
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Tier
+from servicebus_sandbox.broker.subscription_rules.rules import Rule, RuleSet
+from servicebus_sandbox.broker.topology.namespace import Entity, Subscription, check_settings
+from servicebus_sandbox.specs import NamespaceSpec
+
+# Namespaces in ARM: list, show, create, change, delete; their network rules.
+#
+# Creation and deletion are complete when the answer leaves. The answer still reports them as in progress, with the
+# address to poll, because clients of ARM have to handle that.
+
+_NAME = re.compile(r"[A-Za-z](-?[A-Za-z0-9])*", re.ASCII)
+_LENGTHS = range(6, 51)
+_CAPACITIES = (1, 2, 4, 8, 16)
+_DEFAULT = "default"
+_ASK_AGAIN = {"Retry-After": "1"}
+
+
+def _list_namespaces(call: ArmRequest) -> ArmResponse:
+    return call.page(call.places.all(), lambda place: _describe_namespace(call, place))
+
+
+def _get_namespace(call: ArmRequest) -> ArmResponse:
+    return ArmResponse(200, _describe_namespace(call, call.place))
+
+
+async def _put_namespace(call: ArmRequest) -> ArmResponse:
+    places = call.places
+    async with places.changing:
+        if places.get(call.names[0]) is not None:
+            return _patch_namespace(call)
+        described = _describe_namespace(call, await _open(call))
+    described["properties"] |= {"provisioningState": "Creating", "status": "Creating"}
+    return ArmResponse(201, described, _ASK_AGAIN)
+
+
+def _patch_namespace(call: ArmRequest) -> ArmResponse:
+    place, tags = call.place, _tags(call)
+    tier = _tier(call, default=place.node.namespace.tier)
+    if tier is not place.node.namespace.tier:
+        raise ArmRefusal(400, "BadRequest", f"'{place.node.name}' stays of the tier {place.node.namespace.tier}")
+    place.capacity = _capacity(call, tier, default=place.capacity)
+    if tags:
+        place.tags = tags
+    return ArmResponse(200, _describe_namespace(call, place))
+
+
+async def _open(call: ArmRequest) -> ArmNamespace:
+    name, region, tags, tier = call.names[0], call.body().get("location"), _tags(call), _tier(call)
+    capacity, zone_redundant = _capacity(call, tier, default=1), _zone_redundant(call)
+    complaint = _complaint_about(name)
+    if complaint is not None:
+        raise ArmRefusal(400, "BadRequest", complaint)
+    if not isinstance(region, str) or not region:
+        raise ArmRefusal(400, "LocationRequired", "'location' is missing; name the region of the namespace")
+    place = await _owner(call).open(NamespaceSpec(name, tier=tier, region=region))
+    place.group, place.tags = call.address.group or DEFAULT_GROUP, tags
+    place.capacity, place.zone_redundant = capacity, zone_redundant
+    call.places.add(place)
+    return place
+
+
+async def _delete_namespace(call: ArmRequest) -> ArmResponse:
+    places = call.places
+    async with places.changing:
+        place = places.get(call.names[0])
+        if place is None:
+            return ArmResponse(204)
+        owner = _owner(call)
+        places.remove(place)
+        await owner.end(place.node.name)
+    where = f"{call.request.origin}{call.request.path}/operationResults/{place.node.name}"
+    return ArmResponse(
+        202, headers=_ASK_AGAIN | {"Location": f"{where}?api-version={call.request.query['api-version']}"}
+    )
+
+
+def _outcome_of_delete(call: ArmRequest) -> ArmResponse:
+    return ArmResponse(204 if call.places.get(call.names[0]) is None else 200)
+
+
+def _owner(call: ArmRequest) -> NamespaceOwner:
+    if call.places.owner is None:
+        raise ArmRefusal(403, "Forbidden", "this sandbox keeps the namespaces it began with, and takes no more")
+    return call.places.owner
+
+
+def _check_name(call: ArmRequest) -> ArmResponse:
+    name = call.body().get("name")
+    complaint = _complaint_about(name if isinstance(name, str) else "")
+    if complaint is not None:
+        return ArmResponse(200, {"nameAvailable": False, "reason": "InvalidName", "message": complaint})
+    if call.places.get(str(name)) is not None:
+        taken = f"there is a namespace '{name}' already"
+        return ArmResponse(200, {"nameAvailable": False, "reason": "NameInUse", "message": taken})
+    return ArmResponse(200, {"nameAvailable": True, "reason": "None"})
+
+
+def _complaint_about(name: str) -> str | None:
+    if len(name) in _LENGTHS and _NAME.fullmatch(name):
+        return None
+    return f"'{name}' is no name for a namespace: 6 to 50 letters, digits and single hyphens, a letter first"
+
+
+def _tier(call: ArmRequest, *, default: Tier = Tier.STANDARD) -> Tier:
+    sku = call.part_of_body("sku")
+    name = sku.get("name", default.value)
+    if name not in list(Tier):
+        raise ArmRefusal(400, "BadRequest", f"sku.name is {name!r}; it is one of {', '.join(Tier)}")
+    return Tier(name)
+
+
+def _capacity(call: ArmRequest, tier: Tier, *, default: int) -> int:
+    given = call.part_of_body("sku").get("capacity")
+    if given is None or tier is not Tier.PREMIUM:
+        return default
+    if given not in _CAPACITIES:
+        allowed = ", ".join(map(str, _CAPACITIES))
+        raise ArmRefusal(400, "BadRequest", f"sku.capacity is {given!r}; messaging units are one of {allowed}")
+    return int(given)
+
+
+def _zone_redundant(call: ArmRequest) -> bool:
+    given = call.part_of_body("properties").get("zoneRedundant")
+    if given is not None and not isinstance(given, bool):
+        raise ArmRefusal(400, "BadRequest", f"zoneRedundant is {given!r}; it is true or false")
+    return bool(given)
+
+
+def _tags(call: ArmRequest) -> dict[str, str]:
+    return {name: str(value) for name, value in call.part_of_body("tags").items()}
+
+
+def _describe_namespace(call: ArmRequest, place: ArmNamespace) -> Json:
+    node, subscription = place.node, call.address.subscription
+    tier = node.namespace.tier
+    return {
+        "id": resource_id(subscription, call.address.group or place.group, "namespaces", node.name),
+        "name": node.name,
+        "type": f"{PROVIDER}/namespaces",
+        "location": place.node.region,
+        "tags": place.tags,
+        "sku": {"name": tier.value, "tier": tier.value}
+        | ({"capacity": place.capacity} if tier is Tier.PREMIUM else {}),
+        "properties": write_namespace(
+            node.name,
+            created_at=node.namespace.created_at,
+            authority=place.authority,
+            subscription=subscription,
+            zone_redundant=place.zone_redundant,
+        ),
+    }
+
+
+# ---------------------------------------------------------------------- network rules
+
+
+def _list_network_rules(call: ArmRequest) -> ArmResponse:
+    return call.page([_DEFAULT], lambda name: call.resource((name,), write_network_rules()))
+
+
+def _get_network_rules(call: ArmRequest) -> ArmResponse:
+    if call.names[1].lower() != _DEFAULT:
+        raise ArmRefusal(404, "ResourceNotFound", f"there are no network rules '{call.names[1]}', only '{_DEFAULT}'")
+    return ArmResponse(200, call.resource((_DEFAULT,), write_network_rules()))
+
+
+def _put_network_rules(call: ArmRequest) -> ArmResponse:
+    """Accept rules that allow everyone; refuse others, because the sandbox has no firewall."""
+    found = _get_network_rules(call)
+    for name, value in call.part_of_body("properties").items():
+        if value is not None and value != write_network_rules().get(name):
+            raise ArmRefusal(400, "BadRequest", f"{name} cannot be {value!r}: the sandbox has no firewall")
+    return found
+
+
+_NAMESPACE_ACTIONS: Actions = {
+    ("GET", ("namespaces",), 0): _list_namespaces,
+    ("GET", ("namespaces",), 1): _get_namespace,
+    ("PUT", ("namespaces",), 1): _put_namespace,
+    ("PATCH", ("namespaces",), 1): _patch_namespace,
+    ("DELETE", ("namespaces",), 1): _delete_namespace,
+    ("GET", ("namespaces", "operationresults"), 2): _outcome_of_delete,
+    ("GET", ("namespaces", "networkrulesets"), 1): _list_network_rules,
+    ("GET", ("namespaces", "networkrulesets"), 2): _get_network_rules,
+    ("PUT", ("namespaces", "networkrulesets"), 2): _put_network_rules,
+    ("POST", ("checknameavailability",), 0): _check_name,
+}
+
+
+# Queues, topics, subscriptions and rules in ARM: PUT creates or replaces, DELETE of a missing one succeeds.
+
+_QUEUES = ("namespaces", "queues")
+_TOPICS = ("namespaces", "topics")
+_SUBSCRIPTIONS = (*_TOPICS, "subscriptions")
+_RULE_WORDS = (*_SUBSCRIPTIONS, "rules")
+_KINDS: dict[tuple[str, ...], Kind] = {_QUEUES: QUEUE, _TOPICS: TOPIC, _SUBSCRIPTIONS: SUBSCRIPTION}
+
+
+def entity_of(call: ArmRequest) -> Entity:
+    """Return the entity at or above the address. Raises EntityNotFound."""
+    namespace, names = call.place.node.namespace, call.names
+    if call.words[:2] == _QUEUES:
+        return namespace.queue(names[1])
+    if call.words[:3] == _SUBSCRIPTIONS:
+        return namespace.subscription(names[1], names[2])
+    return namespace.topic(names[1])
+
+
+def _list_entities(call: ArmRequest) -> ArmResponse:
+    namespace = call.place.node.namespace
+    found: Sequence[Entity] = namespace.queues() if call.words == _QUEUES else namespace.topics()
+    if call.words == _SUBSCRIPTIONS:
+        found = namespace.subscriptions(call.names[1])
+    return call.page(found, lambda entity: _describe_entity(call, entity))
+
+
+def _get_entity(call: ArmRequest) -> ArmResponse:
+    return ArmResponse(200, _describe_entity(call, entity_of(call)))
+
+
+def _put_entity(call: ArmRequest) -> ArmResponse:
+    node = call.place.node
+    try:
+        present: Entity | None = entity_of(call)
+    except EntityNotFound:
+        present = None
+    settings: Any = read_settings(_KINDS[call.words], call.part_of_body("properties"), present=present)
+    check_settings(node.namespace, settings, present=present)
+    create: Any = {
+        _QUEUES: node.namespace.create_queue,
+        _TOPICS: node.namespace.create_topic,
+        _SUBSCRIPTIONS: node.namespace.create_subscription,
+    }[call.words]
+    entity = create(*call.names[1:], settings) if present is None else node.namespace.update(present, settings)
+    node.wake()
+    return ArmResponse(200, _describe_entity(call, entity))
+
+
+def _delete_entity(call: ArmRequest) -> ArmResponse:
+    node = call.place.node
+    try:
+        entity = entity_of(call)
+    except EntityNotFound:
+        return ArmResponse(204)
+    if isinstance(entity, Subscription):
+        node.namespace.delete_subscription(entity.topic.path, entity.name)
+    else:
+        node.namespace.delete(entity.path)
+    node.wake()
+    return ArmResponse(200)
+
+
+def _describe_entity(call: ArmRequest, entity: Entity) -> Json:
+    names = (entity.topic.path, entity.name) if isinstance(entity, Subscription) else (entity.path,)
+    return call.resource(names, write_entity(_KINDS[call.words], entity))
+
+
+# ---------------------------------------------------------------------- rules
+
+
+def _subscription_rules(call: ArmRequest) -> RuleSet:
+    return call.place.node.namespace.subscription(call.names[1], call.names[2]).rules
+
+
+def _list_rules(call: ArmRequest) -> ArmResponse:
+    return call.page(list(_subscription_rules(call)), lambda rule: _describe_rule(call, rule))
+
+
+def _get_rule(call: ArmRequest) -> ArmResponse:
+    return ArmResponse(200, _describe_rule(call, _subscription_rules(call)[call.names[3]]))
+
+
+def _put_rule(call: ArmRequest) -> ArmResponse:
+    namespace, (_, topic, subscription, name) = call.place.node.namespace, call.names
+    rule = read_rule(name, call.part_of_body("properties"))
+    present = any(known.name.lower() == name.lower() for known in _subscription_rules(call))
+    rule = (namespace.update_rule if present else namespace.create_rule)(topic, subscription, rule)
+    return ArmResponse(200, _describe_rule(call, rule))
+
+
+def _delete_rule(call: ArmRequest) -> ArmResponse:
+    try:
+        _subscription_rules(call).remove(call.names[3])
+    except EntityNotFound:
+        return ArmResponse(204)
+    return ArmResponse(200)
+
+
+def _describe_rule(call: ArmRequest, rule: Rule) -> Json:
+    return call.resource((*call.names[1:3], rule.name), write_rule(rule))
+
+
+_ENTITY_ACTIONS: Actions = {
+    **{("GET", words, len(words) - 1): _list_entities for words in _KINDS},
+    **{("GET", words, len(words)): _get_entity for words in _KINDS},
+    **{("PUT", words, len(words)): _put_entity for words in _KINDS},
+    **{("DELETE", words, len(words)): _delete_entity for words in _KINDS},
+    ("GET", _RULE_WORDS, 3): _list_rules,
+    ("GET", _RULE_WORDS, 4): _get_rule,
+    ("PUT", _RULE_WORDS, 4): _put_rule,
+    ("DELETE", _RULE_WORDS, 4): _delete_rule,
+}
+
+
+# Authorization rules and their keys in ARM, of namespaces, queues and topics.
+
+_ACCESS = "authorizationrules"
+_OWNERS = (("namespaces",), ("namespaces", "queues"), ("namespaces", "topics"))
+_KEY_TYPES = ("PrimaryKey", "SecondaryKey")
+
+
+def _access_rules(call: ArmRequest) -> dict[str, AuthorizationRule]:
+    """Return the authorization rules of the namespace or entity by name in lower case."""
+    if call.words[1] == _ACCESS:
+        rules = call.place.node.authorization.rules
+    else:
+        rules = getattr(entity_of(call).settings, "authorization_rules", ())
+    return {rule.name.lower(): rule for rule in rules}
+
+
+def _store_access(call: ArmRequest, rules: Mapping[str, AuthorizationRule]) -> None:
+    node, stored = call.place.node, tuple(rules.values())
+    if call.words[1] == _ACCESS:
+        node.authorization.rules = stored
+        return
+    entity = entity_of(call)
+    if not isinstance(entity, Subscription):
+        node.namespace.update(entity, replace(entity.settings, authorization_rules=stored))
+
+
+def _access_rule(call: ArmRequest) -> AuthorizationRule:
+    name = call.names[-1]
+    rule = _access_rules(call).get(name.lower())
+    if rule is None:
+        raise ArmRefusal(404, "NotFound", f"there is no authorization rule '{name}'")
+    return rule
+
+
+def _list_access(call: ArmRequest) -> ArmResponse:
+    return call.page(list(_access_rules(call).values()), lambda rule: _describe_access(call, rule))
+
+
+def _get_access(call: ArmRequest) -> ArmResponse:
+    return ArmResponse(200, _describe_access(call, _access_rule(call)))
+
+
+def _put_access(call: ArmRequest) -> ArmResponse:
+    rules, name = _access_rules(call), call.names[-1]
+    rule = read_access(name, call.part_of_body("properties"), rules.get(name.lower()))
+    _store_access(call, rules | {name.lower(): rule})
+    return ArmResponse(200, _describe_access(call, rule))
+
+
+def _delete_access(call: ArmRequest) -> ArmResponse:
+    rules = _access_rules(call)
+    if rules.pop(call.names[-1].lower(), None) is None:
+        return ArmResponse(204)
+    _store_access(call, rules)
+    return ArmResponse(200)
+
+
+def _list_keys(call: ArmRequest) -> ArmResponse:
+    return _keys_of(call, _access_rule(call))
+
+
+def _regenerate(call: ArmRequest) -> ArmResponse:
+    rule, body = _access_rule(call), call.body()
+    which, key = body.get("keyType"), body.get("key") or new_key()
+    if which not in _KEY_TYPES or not isinstance(key, str):
+        raise ArmRefusal(400, "BadRequest", f"'keyType' is {which!r}; it is one of {', '.join(_KEY_TYPES)}")
+    rule = replace(rule, primary_key=key) if which == _KEY_TYPES[0] else replace(rule, secondary_key=key)
+    _store_access(call, _access_rules(call) | {rule.name.lower(): rule})
+    return _keys_of(call, rule)
+
+
+def _keys_of(call: ArmRequest, rule: AuthorizationRule) -> ArmResponse:
+    entity = call.names[1] if call.words[1] != _ACCESS else None
+    return ArmResponse(200, write_keys(rule, call.place.authority, entity))
+
+
+def _describe_access(call: ArmRequest, rule: AuthorizationRule) -> Json:
+    owner = () if call.words[1] == _ACCESS else (call.names[1],)
+    return call.resource((*owner, rule.name), write_access(rule))
+
+
+_KEY_ACTIONS: Actions = {
+    key: action
+    for owner in _OWNERS
+    for key, action in {
+        ("GET", (*owner, _ACCESS), len(owner)): _list_access,
+        ("GET", (*owner, _ACCESS), len(owner) + 1): _get_access,
+        ("PUT", (*owner, _ACCESS), len(owner) + 1): _put_access,
+        ("DELETE", (*owner, _ACCESS), len(owner) + 1): _delete_access,
+        ("POST", (*owner, _ACCESS, "listkeys"), len(owner) + 1): _list_keys,
+        ("POST", (*owner, _ACCESS, "regeneratekeys"), len(owner) + 1): _regenerate,
+    }.items()
+}
+
+
+ACTIONS: Actions = {**_NAMESPACE_ACTIONS, **_ENTITY_ACTIONS, **_KEY_ACTIONS}
