@@ -7,8 +7,10 @@ import random
 import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -63,6 +65,9 @@ BOMBS = (
     b"\xa1\x04\xff\xfe\xfd\xfc",  # not UTF-8
     b"\xb1\xff\xff\xff\xff",
 )
+
+
+PATIENCE = 60.0
 
 
 class Client(LiveClient):
@@ -468,3 +473,17 @@ def _entry(kind: str, inside: str) -> str:
     space = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
     content = f'<{kind}Description xmlns="{space}">{inside}</{kind}Description>'
     return f'<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">{content}</content></entry>'
+
+
+async def attack(attacker: FrameAttacker, until: float, count: Counter[str]) -> None:
+    """Attack until this time of the monotonic clock; count the attacks by name."""
+    while time.monotonic() < until:
+        act = attacker.draw.choice(attacker.attacks)
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError, aiohttp.ClientConnectionError, asyncio.IncompleteReadError):
+                await act()
+        count[act.__name__] += 1
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())

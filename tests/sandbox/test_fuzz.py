@@ -1,6 +1,6 @@
 """Whatever is sent to a namespace's port, it goes on serving others, keeps nothing of it, and says it once.
 
-Runs 5 seconds, or as many as PAIRED_FUZZ_SECONDS says; PAIRED_FUZZ_SEED repeats a run's draws.
+Runs 1.5 seconds, or as many as PAIRED_FUZZ_SECONDS says; PAIRED_FUZZ_SEED repeats a run's draws.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import aiohttp
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
-from tests.sandbox.fuzzing import Attacker
+from tests.sandbox.fuzzing import Attacker, attack, open_files
 
 from servicebus_sandbox import (
     AsyncSandboxCredential,
@@ -33,7 +32,7 @@ from servicebus_sandbox import (
 )
 from servicebus_sandbox.access.authorization import RESOURCE_MANAGER
 
-SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "5"))
+SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "1.5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))
 AT_ONCE = 8
 PATIENCE = 60.0
@@ -84,15 +83,6 @@ async def round_trips(sandbox: Sandbox, stop: asyncio.Event) -> tuple[int, float
     return done, longest
 
 
-async def attack(attacker: Attacker, until: float, count: Counter[str]) -> None:
-    while time.monotonic() < until:
-        act = attacker.draw.choice(attacker.attacks)
-        async with asyncio.timeout(PATIENCE):
-            with suppress(ConnectionError, aiohttp.ClientConnectionError, asyncio.IncompleteReadError):
-                await act()
-        count[act.__name__] += 1
-
-
 async def emptied(sandbox: Sandbox) -> int:
     """How many objects there are once all that was sent is deleted and every connection is over."""
     node = sandbox["primary"].node
@@ -105,10 +95,6 @@ async def emptied(sandbox: Sandbox) -> int:
     node.wake()
     gc.collect()
     return len(gc.get_objects())
-
-
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.timeout(SECONDS + 120)

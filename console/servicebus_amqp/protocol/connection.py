@@ -449,7 +449,7 @@ class Session:
     ) -> L:
         self._links[link.handle] = link
         self._requested[link.role, link.name] = link
-        link.request(source, target, **attach)
+        link.announce(source, target, **attach)
         return link
 
     def _link_for(self, attach: Attach) -> Link:

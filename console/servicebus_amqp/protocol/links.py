@@ -305,7 +305,7 @@ class Link:
         if self.state is not LinkState.REQUESTED or self.remote is None:
             raise StateError(f"{self!r} has no pending attach")
         self.state = LinkState.ATTACHED
-        self._announce(
+        self.announce(
             source or self.remote.source,
             target or self.remote.target,
             properties=properties,
@@ -324,13 +324,13 @@ class Link:
             return
         if self.state is not LinkState.REQUESTED:
             raise StateError(f"{self!r} has no pending attach")
-        self._announce(None, None)
+        self.announce(None, None)
         self._leave(closed=True, error=error)
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
         """Detach; a Detached event follows the peer's answer. Does nothing if a detach is under way."""
         if self.state is LinkState.REQUESTED:
-            self._announce(None, None)
+            self.announce(None, None)
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self._leave(closed=closed, error=error)
 
@@ -339,10 +339,6 @@ class Link:
         return self.session.holds(self, delivery_id)
 
     # called by the session
-
-    def request(self, source: Source | None, target: Target | Coordinator | None, **attach: Any) -> None:
-        """Send our own attach."""
-        self._announce(source, target, **attach)
 
     def on_attach(self, attach: Attach) -> None:
         """Handle the peer's attach, a request or an answer."""
@@ -355,7 +351,7 @@ class Link:
         """Handle the peer's detach; answer it unless it answers ours."""
         silent = self.state is LinkState.DETACHED
         if self.state is LinkState.REQUESTED:
-            self._announce(None, None)
+            self.announce(None, None)
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self.session.write(Detach(handle=self.handle, closed=detach.closed))
         self.session.release_handle(self)
@@ -382,7 +378,7 @@ class Link:
         self.state = LinkState.DETACHING
         self.session.write(Detach(handle=self.handle, closed=closed, error=error))
 
-    def _announce(
+    def announce(
         self,
         source: Source | None,
         target: Target | Coordinator | None,
@@ -396,6 +392,7 @@ class Link:
         offered_capabilities: tuple[str, ...] = (),
         desired_capabilities: tuple[str, ...] = (),
     ) -> None:
+        """Send our attach, a request or an answer."""
         if max_message_size is None:
             max_message_size = self.session.settings.max_message_size
         is_sender = self.role is LinkRole.SENDER
@@ -872,6 +869,6 @@ class SenderLink(Link):
         session.out.append(head)
         session.out += pieces
 
-    def _announce(self, *termini: Any, **attach: Any) -> None:
+    def announce(self, *termini: Any, **attach: Any) -> None:
         self._initial_delivery_count = self._delivery_count = attach.get("initial_delivery_count", 0)
-        super()._announce(*termini, **attach)
+        super().announce(*termini, **attach)

@@ -191,15 +191,7 @@ class ArmServer:
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await self._port.http.body_of(request)
-        reply = await self._answer(
-            AtomRequest(
-                method=request.method,
-                target=request.raw_path,
-                headers={name.lower(): value for name, value in request.headers.items()},
-                body=body,
-                scheme=request.scheme,
-            )
-        )
+        reply = await self._answer(AtomRequest.of(request, body, request.scheme))
         if reply is None:
             return reset(request)
         text = "" if reply.body is None else json.dumps(reply.body)

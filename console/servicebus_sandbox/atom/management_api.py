@@ -145,6 +145,12 @@ class AtomRequest:
     body: bytes = b""
     scheme: str = "https"
 
+    @classmethod
+    def of(cls, request: web.BaseRequest, body: bytes, scheme: str) -> AtomRequest:
+        """Return a request that came over HTTP."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return cls(method=request.method, target=request.raw_path, headers=headers, body=body, scheme=scheme)
+
     @property
     def path(self) -> str:
         return self.target.partition("?")[0]
@@ -515,10 +521,7 @@ class HttpsServer:
         return await self._serve_request(request, await self._server.body_of(request))
 
     async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = AtomRequest(
-            method=request.method, target=request.raw_path, headers=headers, body=body, scheme=self._scheme
-        )
+        asked = AtomRequest.of(request, body, self._scheme)
 
         async def serve() -> AtomResponse:
             return self._answer(asked)

@@ -35,6 +35,7 @@ from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigErro
 # As in the official emulator's file, `//` and `/* */` comments and a comma before a closing bracket are allowed.
 
 Value = TypeVar("Value")
+Made = TypeVar("Made", SqlFilter, SqlAction)
 Scalar = str | int | float | bool
 
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
@@ -355,20 +356,15 @@ def _read_rule(name: str, place: JsonPlace) -> Rule:
         raise given[other].wrong(f'FilterType is "{kind}"; leave this out, or change FilterType')
     if wanted not in given:
         raise place.member(wanted).wrong(f'it is missing, and FilterType is "{kind}"')
-    chosen = _sql_filter(given[wanted]) if kind == _SQL else _correlation_filter(given[wanted])
-    return Rule(name=name, filter=chosen, action=_action(given["Action"]) if "Action" in given else None)
+    chosen: Filter = _expression(given[wanted], SqlFilter) if kind == _SQL else _correlation_filter(given[wanted])
+    return Rule(name=name, filter=chosen, action=_expression(given["Action"], SqlAction) if "Action" in given else None)
 
 
-def _sql_filter(place: JsonPlace) -> Filter:
+def _expression(place: JsonPlace, make: Callable[[str], Made]) -> Made:
+    """Return what `make` makes of an object's SqlExpression."""
     text = place.members(["SqlExpression"], required=["SqlExpression"])["SqlExpression"]
     with _complaining(text):
-        return SqlFilter(text.text())
-
-
-def _action(place: JsonPlace) -> SqlAction:
-    text = place.members(["SqlExpression"], required=["SqlExpression"])["SqlExpression"]
-    with _complaining(text):
-        return SqlAction(text.text())
+        return make(text.text())
 
 
 def _correlation_filter(place: JsonPlace) -> Filter:

@@ -14,8 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, suppress
-from pathlib import Path
+from contextlib import AsyncExitStack
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -35,7 +34,7 @@ from servicebus_sandbox import (
 )
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World, until
-from tests.sandbox.fuzzing import FrameAttacker
+from tests.sandbox.fuzzing import FrameAttacker, attack, open_files
 
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "1.5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))
@@ -93,22 +92,9 @@ async def send_on(gateway: Gateway, stop: asyncio.Event) -> tuple[int, float]:
     return done, longest
 
 
-async def attack(attacker: FrameAttacker, until: float, count: Counter[str]) -> None:
-    while time.monotonic() < until:
-        act = attacker.draw.choice(attacker.attacks)
-        async with asyncio.timeout(PATIENCE):
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                await act()
-        count[act.__name__] += 1
-
-
 def alive(kind: type) -> int:
     gc.collect()
     return sum(isinstance(each, kind) for each in gc.get_objects())
-
-
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.timeout(SECONDS + 120)
