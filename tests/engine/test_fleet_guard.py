@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Outcome, StandingFleetOrder, order_id
+from paired_servicebus.core.fleet.fleet_documents import (
+    Order,
+    OrderText,
+    Outcome,
+    StandingFleetOrder,
+    encode_order_text,
+    order_id,
+)
 from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
@@ -40,7 +46,7 @@ def site(tmp_path: Path) -> Site:
 
 
 async def carry_out(site: Site, text: OrderText = FORCE, *, late: str = "") -> OrderEnded:
-    order = Order(text=text, signed=encode_order_text(text), signature="s")
+    order = Order(signed=encode_order_text(text).decode(), signature="s")
     by = "operator-a (SHA256:x)"
     command = Command(action_id=text.verb, scope=text.scope, targets=text.targets, by=by, why=text.why)
     return await site.guard.carry_out(CarryOut(order=order, command=command, late=late))

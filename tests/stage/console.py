@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from paired_servicebus.core.fleet.fleet_documents import OrderText, order_id
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, encode_order_text, order_id
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
@@ -126,7 +125,7 @@ class Console:
 
     async def post(self, text: OrderText) -> None:
         signed = encode_order_text(text)
-        await self._client.post_order(signed=signed, signature=PEN.sign(signed), by=BY)
+        await self._client.post_order(Order(signed=signed.decode(), signature=PEN.sign(signed)), by=BY)
 
     async def order(self, verb: str) -> OrderText:
         """Draft, sign and post an order; return its text."""

@@ -26,8 +26,7 @@ import msgspec
 
 from paired_servicebus.connection_string import parts_of, split_url
 from paired_servicebus.core.errors import ControlError, PairedError
-from paired_servicebus.core.fleet.fleet_documents import order_id
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.fleet.fleet_documents import Order, encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
@@ -351,8 +350,9 @@ class FleetConsole:
         )
         text = draft.confirm(draft.to_type)
         signed = encode_order_text(text)
-        await self._client.post_order(signed=signed, signature=await sign(signed, self._key), by=OPERATOR)
-        return order_id(signed)
+        order = Order(signed=signed.decode(), signature=await sign(signed, self._key))
+        await self._client.post_order(order, by=OPERATOR)
+        return order.id
 
 
 @asynccontextmanager

@@ -17,9 +17,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
-from paired_servicebus.core.fleet.fleet_documents import OrderText, is_meant, order_id
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, encode_order_text, is_meant
 from paired_servicebus.core.fleet.orders.order_answers import MAX_LISTED, NO_ANSWER, exit_status
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import typed_right
@@ -142,8 +141,8 @@ async def _post(
     client: ControlClient, request: VerbRequest, view: FleetView, text: OrderText, reach: FleetReach
 ) -> _Posted:
     signed = encode_order_text(text)
-    signature = await sign(signed, reach.key.expanduser())
-    await client.post_order(signed=signed, signature=signature, by=user_name())
+    order = Order(signed=signed.decode(), signature=await sign(signed, reach.key.expanduser()))
+    await client.post_order(order, by=user_name())
     reporting = {one.engine for one in view.engines if one.status is FleetStatus.REPORTING}
     silent = {one.engine for one in view.engines if one.status is FleetStatus.SILENT}
     addressed = sum(is_meant(text.engines, one) for one in reporting)
@@ -154,7 +153,7 @@ async def _post(
             f"waiting for the answers, {reach.wait} at most (Ctrl-C leaves; the order stays)",
         ]
     )
-    return _Posted(id=order_id(signed), silent=frozenset(view.missing) | silent, is_flooded=view.is_flooded)
+    return _Posted(id=order.id, silent=frozenset(view.missing) | silent, is_flooded=view.is_flooded)
 
 
 # -- the answers -----------------------------------------------------------------------------------------------------

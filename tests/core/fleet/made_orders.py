@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Posted, Signer, Unverified, VerifiedOrder
-from paired_servicebus.core.fleet.orders.order_rules import MAX_STANDING_SECONDS, encode_order_text, to_type
+from paired_servicebus.core.fleet.fleet_documents import (
+    Order,
+    OrderText,
+    Posted,
+    Signer,
+    Unverified,
+    VerifiedOrder,
+    encode_order_text,
+)
+from paired_servicebus.core.fleet.orders.order_rules import MAX_STANDING_SECONDS, to_type
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 T0 = 1_800_000_000.0
@@ -30,8 +38,7 @@ def made_text(
 
 def made_order(verb: str = "force", *targets: str, **changes: Any) -> Order:
     """Return an order; made_text has the arguments."""
-    text = made_text(verb, *targets, **changes)
-    return Order(text=text, signed=encode_order_text(text), signature="s")
+    return Order(signed=encode_order_text(made_text(verb, *targets, **changes)).decode(), signature="s")
 
 
 def verified(order: Order, signer: Signer = SIGNER) -> VerifiedOrder:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Signer, Unverified
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Signer, Unverified, encode_order_text
 from paired_servicebus.engine.fleet import order_signatures
 from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
 from tests.engine.fleet.pens import Pen
@@ -41,7 +40,7 @@ class Site:
     def by(self, pen: Pen) -> str:
         """Whose order it is, or why nobody's."""
         signed = encode_order_text(TEXT)
-        found = self.signers.verify(Order(text=TEXT, signed=signed, signature=pen.sign(signed)))
+        found = self.signers.verify(Order(signed=signed.decode(), signature=pen.sign(signed)))
         return found.by if isinstance(found, Signer) else found.why
 
 
@@ -122,7 +121,7 @@ async def test_while_it_is_unusable_nobody_has_the_right_and_an_alarm_stands(
 async def test_a_verdict_by_an_unusable_file_is_unknown(site: Site) -> None:
     site.file.unlink()
     await site.signers.refresh()
-    found = site.signers.verify(Order(text=TEXT, signed=b"", signature=""))
+    found = site.signers.verify(Order(signed=encode_order_text(TEXT).decode(), signature=""))
     assert isinstance(found, Unverified)
     assert found.is_unknown
 

@@ -13,7 +13,6 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
-    CarriedOrder,
     Order,
     OrderRow,
     OrderText,
@@ -68,14 +67,16 @@ def signers(tmp_path_factory: pytest.TempPathFactory) -> Signers:
 
 def posted(forged: Forged, signers: Signers, number: int, text: OrderText) -> Posted:
     """A post as an engine reads it from the board."""
-    order = Order(text=text, signed=forged.signed, signature=forged.signature)
+    order = Order(signed=forged.signed.decode(), signature=forged.signature)
     at = T0 + forged.after
     found = read_post(write_post(order, ttl=3600.0, posted_by=POSTED_BY), Board.ORDERS)
     found = replace(found, number=number, enqueued_at=at, ends_at=at + 3600.0)
     if not isinstance(found.document, Order):
         return found
     issued_at = found.document.text.issued_at
-    return replace(found, signer=verify(found.document.signed, found.document.signature, signers, at=issued_at))
+    return replace(
+        found, signer=verify(found.document.signed.encode(), found.document.signature, signers, at=issued_at)
+    )
 
 
 def judged(*posts: Posted) -> tuple[list[str], tuple[OrderRow, ...]]:
@@ -118,11 +119,11 @@ def test_a_genuine_order_acts_once_whoever_posts_it_again_and_when(verb: str, af
     assert len(acts) == 1
 
 
-def in_presence(order: CarriedOrder) -> Presence:
+def in_presence(order: Order) -> Presence:
     return presence(carried=(order,))
 
 
-def in_report(order: CarriedOrder) -> Report:
+def in_report(order: Order) -> Report:
     return replace(report(1), presence=in_presence(order))
 
 
@@ -139,7 +140,7 @@ async def acts_by_reports(document: Presence | Report, after: float, signers: Cu
 
 @pytest.mark.parametrize("kind", [in_presence, in_report], ids=["presence", "report"])
 async def test_no_forgery_that_a_presence_or_a_report_carries_acts_and_a_genuine_order_does(
-    kind: Callable[[CarriedOrder], Presence | Report], short: Path
+    kind: Callable[[Order], Presence | Report], short: Path
 ) -> None:
     """ "Presences and reports carry the signed bytes …; the engine verifies them itself." """
     signers = CurrentSigners(write_operators(short), warn=lambda *_: None)
@@ -148,7 +149,7 @@ async def test_no_forgery_that_a_presence_or_a_report_carries_acts_and_a_genuine
         for verb in OVER_FLEET:
             text = genuine(verb, T0)
             forged = honest(text) if forgery is None else forgery.forge(text)
-            carried = CarriedOrder(signed=forged.signed.decode(), signature=forged.signature)
+            carried = Order(signed=forged.signed.decode(), signature=forged.signature)
             acts = await acts_by_reports(kind(carried), forged.after, signers)
             assert acts == ([order_id(forged.signed)] if forgery is None else []), (forgery and forgery.name, verb)
 
@@ -176,7 +177,7 @@ async def test_an_engine_under_every_forgery_does_the_genuine_order_alone(hosts:
             after = forgery.forge(text).after
             late = replace(text, issued_at=text.issued_at - after, until=text.until - after)
             forged = forgery.forge(text if abs(after) < 60 else late)
-            await enemy.write(Order(text=text, signed=forged.signed, signature=forged.signature), 3600.0)
+            await enemy.write(Order(signed=forged.signed.decode(), signature=forged.signature), 3600.0)
         await enemy.close()
     skipped = sum(one.is_skipped for one in FORGERIES)
     snapshot = await shown(console, lambda fleet: fleet.skipped == skipped)  # the last forgeries are skipped

@@ -19,8 +19,14 @@ from textual.widgets import Input
 from paired_servicebus import Fleet
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path, order_id
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.fleet.fleet_documents import (
+    Board,
+    Order,
+    OrderText,
+    board_path,
+    encode_order_text,
+    order_id,
+)
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
@@ -82,7 +88,7 @@ SECONDARY = ["secondary"]
 
 async def post(console: ControlClient, text: OrderText, pen: Pen = PEN) -> str:
     signed = encode_order_text(text)
-    done = await console.post_order(signed=signed, signature=pen.sign(signed), by="ada")
+    done = await console.post_order(Order(signed=signed.decode(), signature=pen.sign(signed)), by="ada")
     return done.text
 
 

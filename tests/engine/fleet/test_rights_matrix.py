@@ -12,9 +12,8 @@ from typing import Final
 import pytest
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.fleet_documents import Board, Goodbye, Order, Watch
+from paired_servicebus.core.fleet.fleet_documents import Board, Goodbye, Order, Watch, encode_order_text
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.engine.fleet.board_setup import (
     ENGINES,
     OPENS,
@@ -60,7 +59,7 @@ PLACES: Final = ("namespace", "queues")
 def order() -> Order:
     text = genuine("force", time.time(), why=new_id())
     signed = encode_order_text(text)
-    return Order(text=text, signed=signed, signature=PEN.sign(signed))
+    return Order(signed=signed.decode(), signature=PEN.sign(signed))
 
 
 Act = Callable[[ServiceBusBoard], Awaitable[object]]

@@ -42,7 +42,7 @@ class TrueOrder:
 
 def true_order(order: Order) -> TrueOrder:
     """Return the facts about an order."""
-    return TrueOrder(sha256(order.signed).hexdigest()[:32], order.text, signing_key(order))
+    return TrueOrder(sha256(order.signed.encode()).hexdigest()[:32], order.text, signing_key(order))
 
 
 def subjects(text: OrderText) -> tuple[Subject, ...]:

@@ -21,9 +21,9 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Signer,
     Unverified,
     VerifiedOrder,
+    encode_order_text,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.fleet.orders.order_rules import decode_order_text, encode_order_text
 from tests.simulation.fleet.fleet_plan import ENDED_AT, ENDED_KEY, FleetCondition, FleetFault
 
 STALE_SECONDS: Final = 20.0
@@ -38,13 +38,13 @@ Signers = frozenset[str] | None
 def sign(text: OrderText, key: str) -> Order:
     """Return an order signed by a key: the signature names the key and the exact bytes."""
     signed = encode_order_text(text)
-    return Order(text=text, signed=signed, signature=f"{key} {sha256(signed).hexdigest()}")
+    return Order(signed=signed.decode(), signature=f"{key} {sha256(signed).hexdigest()}")
 
 
 def signing_key(order: Order) -> str:
     """Return the key that signed exactly these bytes; empty: none did."""
     key, _, digest = order.signature.partition(" ")
-    return key if digest == sha256(order.signed).hexdigest() else ""
+    return key if digest == sha256(order.signed.encode()).hexdigest() else ""
 
 
 def verify(order: Order, signers: Signers) -> Signer | Unverified:
@@ -59,14 +59,6 @@ def verify(order: Order, signers: Signers) -> Signer | Unverified:
     return Unverified(why="its signature does not verify" if not key else f"no operator has the key {key}")
 
 
-def carried_orders(document: Document | None) -> tuple[Order, ...]:
-    """Return the orders that a presence or a report carries."""
-    return tuple(
-        Order(text=decode_order_text(one.signed.encode()), signed=one.signed.encode(), signature=one.signature)
-        for one in carried_by(document)
-    )
-
-
 class SimPost:
     """A message on a board. order: what it contains, if that is an order of this version."""
 
@@ -75,7 +67,7 @@ class SimPost:
     def __init__(self, base: Posted, generation: int) -> None:
         self.base, self.generation = base, generation
         self.order = base.document if isinstance(base.document, Order) else None
-        self.carried = carried_orders(base.document)
+        self.carried = carried_by(base.document)
         self._read: dict[Signers, Posted] = {}
 
     @property

@@ -20,7 +20,6 @@ from typing import Final
 from paired_servicebus.core.fleet.fleet_documents import (
     Author,
     Board,
-    CarriedOrder,
     Goodbye,
     Order,
     OrderRow,
@@ -29,8 +28,9 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Watch,
+    encode_order_text,
 )
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text, to_type
+from paired_servicebus.core.fleet.orders.order_rules import to_type
 from paired_servicebus.core.model.fleet_view import Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_plan import (
@@ -82,7 +82,7 @@ class SimEnemy:
         now = self.world.clock.now
         text = replace(order.text, targets=(target,), issued_at=now, until=now + HOUR)
         changed = self._retyped(replace(text, scope="entity", verb="force", engines=None))
-        self._order(Order(text=changed, signed=encode_order_text(changed), signature=order.signature))
+        self._order(Order(signed=encode_order_text(changed).decode(), signature=order.signature))
 
     def _text(self, random: Random, **other: object) -> OrderText:
         """Return an order that would count if it were signed."""
@@ -100,7 +100,7 @@ class SimEnemy:
 
     def _unsigned(self, random: Random) -> None:
         text = self._text(random)
-        self._order(Order(text=text, signed=encode_order_text(text), signature=""))
+        self._order(Order(signed=encode_order_text(text).decode(), signature=""))
 
     def _foreign(self, random: Random) -> None:
         self._order(sign(self._text(random), FOREIGN_KEY))
@@ -213,7 +213,7 @@ class SimEnemy:
         later = self.world.clock.now + HOUR
         forged += [sign(self._text(random, issued_at=later, until=later + HOUR), KEYS[0])]
         orders = [*random.sample(self.world.genuine, min(3, len(self.world.genuine))), *forged]
-        carried = tuple(CarriedOrder(signed=one.signed.decode(), signature=one.signature) for one in orders)
+        carried = tuple(orders)
         self._presence_of(replace(self._author(random), engine="Ghost"), carried=carried)
 
     def _goodbye(self, random: Random) -> None:

@@ -44,7 +44,7 @@ from paired_servicebus.core.fleet.fleet_events import (
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, to_take_up
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine, decode_order_text
+from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (
@@ -147,12 +147,7 @@ class SimFleetEngine:
 
     @staticmethod
     def _on_disk(kept: Kept) -> dict[str, TrueOrder]:
-        signed = [one.order for one in kept.seen]
-        orders = [
-            Order(text=decode_order_text(one.signed.encode()), signed=one.signed.encode(), signature=one.signature)
-            for one in signed
-        ]
-        return {true_order(one).order_id: true_order(one) for one in orders}
+        return {true_order(one).order_id: true_order(one) for one in (seen.order for seen in kept.seen)}
 
     def _take_up_stored(self) -> None:
         """Apply what held by the disk, as the engine's host does before its first send."""

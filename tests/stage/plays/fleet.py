@@ -41,8 +41,8 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Watch,
     board_path,
+    encode_order_text,
 )
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetStatus
 from paired_servicebus.engine.fleet.board_codec import read_post
 from paired_servicebus.engine.fleet.board_setup import set_up_boards
@@ -77,7 +77,7 @@ def specs(credits: int | None = None) -> tuple[NamespaceSpec, ...]:
 
 def sign(text: OrderText) -> Order:
     signed = encode_order_text(text)
-    return Order(text=text, signed=signed, signature=PEN.sign(signed))
+    return Order(signed=signed.decode(), signature=PEN.sign(signed))
 
 
 @dataclass(eq=False)

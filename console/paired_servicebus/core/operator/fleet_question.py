@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText
+from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText, too_long
 from paired_servicebus.core.fleet.orders.order_answers import (
     MAX_LISTED,
     Expect,
@@ -26,7 +26,6 @@ from paired_servicebus.core.fleet.orders.order_rules import (
     MAX_STANDING_SECONDS,
     FleetVerb,
     to_type,
-    too_long,
 )
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State

@@ -28,7 +28,6 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.core.errors import DrainError, FleetBoardError, IllegalEventError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, Outcome, StandingFleetOrder
 from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Undo
-from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
@@ -565,12 +564,11 @@ class Guard:
             return refuse("this console was opened to look only")
         if poster is None:
             return refuse("the fleet is off in this engine: add [fleet] to its pairing.toml")
-        signed = request.signed.encode()
+        order = Order(signed=request.signed, signature=request.signature)
         try:
-            text = decode_order_text(signed)
+            text = order.text
         except UnreadableError as error:
             return refuse(str(error))
-        order = Order(text=text, signed=signed, signature=request.signature)
         if self._require_reason and not text.why.strip():
             return refuse("an order needs a reason here (require_reason is set): give one")
         if void := await poster.check(order):

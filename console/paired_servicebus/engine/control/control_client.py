@@ -23,6 +23,7 @@ from paired_servicebus.core.errors import (
     UnreadableError,
     other_format,
 )
+from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
@@ -193,16 +194,16 @@ class ControlClient:
             token = (await self.arm(command)).token
         return await self.execute(command, token=token, typed=typed)
 
-    async def post_order(self, *, signed: bytes, signature: str, by: str) -> protocol.CommandDone:
+    async def post_order(self, order: Order, *, by: str) -> protocol.CommandDone:
         """Have the engine post a signed order over the fleet; the answer says whether it is on the board.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `execute`.
         """
-        order = protocol.PostOrder(
-            id=next(self._numbers), by=by, sudo_user=sudo_user(), signed=signed.decode(), signature=signature
+        request = protocol.PostOrder(
+            id=next(self._numbers), by=by, sudo_user=sudo_user(), signed=order.signed, signature=order.signature
         )
-        done = await self._ask(order, SLOW_TIMEOUT)
+        done = await self._ask(request, SLOW_TIMEOUT)
         assert isinstance(done, protocol.CommandDone), "a posted order is answered by CommandDone"
         return done
 

@@ -31,7 +31,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Report,
     kind_of,
 )
-from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.envelope_codec import broker_properties
@@ -112,7 +111,7 @@ def write_body(document: Document) -> tuple[bytes, bool]:
     """Return the body of a document, and whether it is deflated. Raises FleetBoardError."""
     kind = kind_of(document)
     try:
-        encoded = b'{"v":%d,' % VERSION + msgspec.json.encode(_content(document))[1:]
+        encoded = b'{"v":%d,' % VERSION + msgspec.json.encode(document)[1:]
     except (TypeError, ValueError, RecursionError) as error:
         raise FleetBoardError(f"a document of the kind {kind.value} cannot be written: {error}") from error
     _check_size(kind, len(encoded), INFLATED_MOST[max_bytes(kind)])
@@ -124,13 +123,6 @@ def write_body(document: Document) -> tuple[bytes, bool]:
 def _check_size(kind: DocumentKind, size: int, most: int) -> None:
     if size > most:
         raise FleetBoardError(f"a document of the kind {kind.value} has {size:,} bytes; a board takes {most:,}")
-
-
-def _content(document: Document) -> Any:
-    match document:
-        case Order():
-            return _OrderOnBoard(id=document.id, signed=document.signed.decode(), signature=document.signature)
-    return document
 
 
 def _fitting_body(document: Document, kind: DocumentKind) -> tuple[bytes, bool]:
@@ -156,14 +148,6 @@ def _shorten(document: Document) -> Document | None:
     return None
 
 
-class _OrderOnBoard(msgspec.Struct, frozen=True, kw_only=True):
-    """An order as it is posted. signed: the signed bytes, which are UTF-8, as one text."""
-
-    id: str
-    signed: str
-    signature: str
-
-
 class _SignedVersion(msgspec.Struct, frozen=True):
     """The version of an order's signed bytes."""
 
@@ -182,9 +166,8 @@ class _Unusable(Exception):
 
 
 _DECODERS: Final[dict[DocumentKind, msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(type_) for type_, kind in KINDS.items() if kind is not DocumentKind.ORDER
+    kind: msgspec.json.Decoder(type_) for type_, kind in KINDS.items()
 }
-_ORDER_DECODER: Final = msgspec.json.Decoder(_OrderOnBoard)
 _VERSION_DECODER: Final = msgspec.json.Decoder(_SignedVersion)
 
 
@@ -280,16 +263,13 @@ def _plain(content: bytes, encoding: object, most: int) -> bytes:
 
 def read_body(kind: DocumentKind, encoded: bytes) -> Document:
     """Read the JSON of a document. Raises UnreadableError, among others; `read_post` handles all."""
-    document: Document
-    if kind is DocumentKind.ORDER:
-        posted = read_json(_ORDER_DECODER, encoded)
-        signed = posted.signed.encode()
-        _refuse_newer(read_json(_VERSION_DECODER, signed).v)
-        document = Order(text=decode_order_text(signed), signed=signed, signature=posted.signature)
-        numbers_in = signed
-    else:
-        document, numbers_in = read_json(_DECODERS[kind], encoded), encoded
-    if _SUSPICIOUS.search(numbers_in) and any(abs(number) > MAX_NUMBER for number in _numbers(document)):
+    document: Document = read_json(_DECODERS[kind], encoded)
+    content: object = document
+    if isinstance(document, Order):
+        encoded = document.signed.encode()
+        _refuse_newer(read_json(_VERSION_DECODER, encoded).v)
+        content = document.text
+    if _SUSPICIOUS.search(encoded) and any(abs(number) > MAX_NUMBER for number in _numbers(content)):
         raise _Unusable("has a number that is too large")
     return document
 

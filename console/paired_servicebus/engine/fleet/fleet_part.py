@@ -32,6 +32,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Signer,
     Unverified,
     VerifiedOrder,
+    decode_order_text,
 )
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
@@ -95,9 +96,12 @@ def read_kept(spool: Path) -> Kept:
         UnreadableError: it is not such a file.
     """
     try:
-        return read_json(_DECODER, (spool / NAME).read_bytes())
+        kept: Kept = read_json(_DECODER, (spool / NAME).read_bytes())
     except FileNotFoundError:
         return Kept()
+    for one in kept.seen:
+        decode_order_text(one.order.signed.encode())
+    return kept
 
 
 def write_kept(spool: Path, kept: Kept) -> None:

@@ -26,8 +26,7 @@ from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.board.board_reader import carried_by
-from paired_servicebus.core.fleet.fleet_documents import CarriedOrder, Order, Posted, Signer, Unverified, VerifiedOrder
-from paired_servicebus.core.fleet.orders.order_rules import decode_order_text
+from paired_servicebus.core.fleet.fleet_documents import Order, Posted, Signer, Unverified, VerifiedOrder
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.extras import DISTRIBUTION
 from paired_servicebus.ownership import foreign_access
@@ -499,7 +498,7 @@ class CurrentSigners:
         self._found: Signers | str = ""
         """The file's content, or why it is unusable."""
         self._reading: asyncio.Future[Signers | str] | None = None
-        self._verdicts: dict[tuple[CarriedOrder, str], VerifiedOrder | None] = {}
+        self._verdicts: dict[tuple[Order, str], VerifiedOrder | None] = {}
         """By the signed order and the hash of the file of operators."""
         self._lock = asyncio.Lock()
 
@@ -528,14 +527,14 @@ class CurrentSigners:
             self.changed(self.hash)
 
     def verify(self, order: Order) -> Signer | Unverified:
-        """Return who signed an order, by the file as it was read last. It raises nothing.
+        """Return who signed an order, by the file as it was read last. Raises UnreadableError: it is no order.
 
         A key has to be valid when the order was issued: so every engine has the same verdict, whenever it reads it.
         The rules compare the key's end with the time by which the namespace dates the order first.
         """
         if self.trouble:
             return Unverified(why=self.trouble, is_unknown=True)
-        return verify(order.signed, order.signature, self.signers, at=order.text.issued_at)
+        return verify(order.signed.encode(), order.signature, self.signers, at=order.text.issued_at)
 
     async def verify_posts(self, posts: Sequence[Posted]) -> Sequence[Posted]:
         """Return posts with the signers of orders and of those that presences carry, by the file as it is now.
@@ -553,7 +552,7 @@ class CurrentSigners:
         found = (self._carried(one) for one in carried_by(post.document))
         return replace(post, carried=tuple(one for one in found if one is not None))
 
-    def _carried(self, one: CarriedOrder) -> VerifiedOrder | None:
+    def _carried(self, one: Order) -> VerifiedOrder | None:
         """Return an order that a presence carries; None: its signer is no operator, so it is nothing."""
         key = (one, self.hash)
         if key not in self._verdicts:
@@ -562,14 +561,12 @@ class CurrentSigners:
             self._verdicts[key] = self._verify_carried(one)
         return self._verdicts[key]
 
-    def _verify_carried(self, one: CarriedOrder) -> VerifiedOrder | None:
-        signed = one.signed.encode(errors="replace")
+    def _verify_carried(self, one: Order) -> VerifiedOrder | None:
         try:
-            order = Order(text=decode_order_text(signed), signed=signed, signature=one.signature)
+            signer = self.verify(one)
         except UnreadableError:
             return None
-        signer = self.verify(order)
-        return VerifiedOrder(order=order, signer=signer) if isinstance(signer, Signer) else None
+        return VerifiedOrder(order=one, signer=signer) if isinstance(signer, Signer) else None
 
     @property
     def signers(self) -> Signers | None:

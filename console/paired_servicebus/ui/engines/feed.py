@@ -122,7 +122,7 @@ class EngineFeed:
 
     async def post_order(self, order: Order, *, by: str) -> str:
         client = self._reached(f"{order.text.verb} was not sent")
-        return (await client.post_order(signed=order.signed, signature=order.signature, by=by)).text
+        return (await client.post_order(order, by=by)).text
 
     async def look_at_messages(
         self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted: str = "", by: str

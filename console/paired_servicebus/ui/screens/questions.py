@@ -28,8 +28,7 @@ from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError, UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderText
-from paired_servicebus.core.fleet.orders.order_rules import encode_order_text
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.operator.action_row import spelled_out, typed_right
@@ -880,4 +879,4 @@ class FleetDialog(QuestionDialog[Order]):
             self.trouble, self.is_signing = str(error), False
             self.show(self.view)
         else:
-            self.dismiss(Order(text=text, signed=signed, signature=signature))
+            self.dismiss(Order(signed=signed.decode(), signature=signature))

@@ -111,7 +111,7 @@ def test_what_is_seen_is_on_disk_before_it_acts(engine: Engine) -> None:
     assert engine.keep("no space left") == f"{NOT_KEPT} (no space left)"
     assert engine.keep("no space left") == "", "once"
     assert engine.orders.step(T0 + 1) == []
-    assert [one.order.signed.encode() for one in engine.orders.kept.seen] == [FORCE.signed]
+    assert [one.order for one in engine.orders.kept.seen] == [FORCE]
     assert engine.step(T0 + 2) == ["force payments"]
 
 

@@ -28,7 +28,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     WATCH_SECONDS,
     Author,
     Board,
-    CarriedOrder,
     Document,
     DocumentKind,
     Goodbye,
@@ -258,7 +257,7 @@ def bound_count(value: int) -> int:
     return min(max(value, 0), MAX_COUNT)
 
 
-def carried_by(document: Document | None) -> tuple[CarriedOrder, ...]:
+def carried_by(document: Document | None) -> tuple[Order, ...]:
     """Return the orders that a presence or a report carries, at most MAX_CARRIED."""
     match document:
         case Presence():

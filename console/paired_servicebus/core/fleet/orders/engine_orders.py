@@ -22,12 +22,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import (
     MAX_CARRIED,
     MAX_CARRIED_BYTES,
     MAX_ROWS,
-    CarriedOrder,
+    OLDER,
     Order,
     OrderRow,
     OrderText,
@@ -42,14 +41,12 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
 from paired_servicebus.core.fleet.orders.order_rules import (
-    OLDER,
     ORDER_SECONDS,
     FleetVerb,
     FleetVerbs,
     Rule,
     ThisEngine,
     Void,
-    decode_order_text,
     subjects_of,
     why_void,
 )
@@ -117,7 +114,7 @@ class Register:
     def _forget_views(self) -> None:
         """Forget what was made of the orders, since they changed."""
         self._orders: tuple[SeenOrder, ...] | None = None
-        self._carried: tuple[CarriedOrder, ...] | None = None
+        self._carried: tuple[Order, ...] | None = None
         self._newest: dict[str, dict[Subject, SeenOrder]] = {}
 
     def verb(self, one: SeenOrder) -> FleetVerb:
@@ -193,21 +190,20 @@ class Register:
         self._forget_views()
         return True
 
-    def carried(self) -> tuple[CarriedOrder, ...]:
+    def carried(self) -> tuple[Order, ...]:
         """Return the orders that a presence carries: releases first, since they protect, then the newest."""
         if self._carried is None:
             self._carried = self._choose()
         return self._carried
 
-    def _choose(self) -> tuple[CarriedOrder, ...]:
-        found: list[CarriedOrder] = []
+    def _choose(self) -> tuple[Order, ...]:
+        found: list[Order] = []
         size = 0
         for one in sorted(self.orders, key=lambda each: (not each.counts, self.verb(each).stands)):
-            carried = one.order.carried
-            size += len(one.order.signed) + len(carried.signature)
+            size += len(one.order.signed) + len(one.order.signature)
             if len(found) >= MAX_CARRIED or size > MAX_CARRIED_BYTES:
                 break
-            found.append(carried)
+            found.append(one.order)
         return tuple(found)
 
 
@@ -241,24 +237,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptOrder:
-    """An order that was seen, with the verdict about it."""
-
-    order: CarriedOrder
-    by: str
-    fingerprint: str
-    first_at: float
-    counts: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What an engine keeps.
 
     local: subject, time and description of a local operator's order.
     """
 
-    seen: tuple[KeptOrder, ...] = ()
+    seen: tuple[SeenOrder, ...] = ()
     applied: tuple[StandingFleetOrder, ...] = ()
     answered: tuple[tuple[Subject, Answer], ...] = ()
     local: tuple[tuple[Subject, float, str], ...] = ()
@@ -315,7 +300,7 @@ class EngineOrders:
         self._engine, self._verbs = engine, verbs
         kept = Kept() if kept is None else kept
         self._is_new = not kept.is_informed
-        self._register = Register(verbs, kept_orders(kept))
+        self._register = Register(verbs, kept.seen)
         self._applied = {one.subject: one for one in kept.applied}
         self._answered = dict(kept.answered)
         self._local = {subject: (at, how) for subject, at, how in kept.local}
@@ -629,7 +614,7 @@ class EngineOrders:
         if self._kept[0] != self.version:
             known = self._register.newest(self._engine.name)
             kept = Kept(
-                seen=tuple(keep(one) for one in self._register.orders),
+                seen=self._register.orders,
                 applied=tuple(self._applied.values()),
                 answered=tuple(sorted((key, one) for key, one in self._answered.items() if key in known)),
                 local=tuple((key, at, how) for key, (at, how) in sorted(self._local.items())),
@@ -694,34 +679,12 @@ class EngineOrders:
         return next_alarm(self._applied.values(), at=at)
 
 
-def keep(one: SeenOrder) -> KeptOrder:
-    """Return a seen order for the disk."""
-    return KeptOrder(
-        order=one.order.carried, by=one.by, fingerprint=one.fingerprint, first_at=one.first_at, counts=one.counts
-    )
-
-
-def kept_orders(kept: Kept) -> tuple[SeenOrder, ...]:
-    """Return the seen orders of a disk; one that cannot be read is left out: the board may have it."""
-    found = []
-    for one in kept.seen:
-        signed = one.order.signed.encode()
-        try:
-            order = Order(text=decode_order_text(signed), signed=signed, signature=one.order.signature)
-        except UnreadableError:
-            continue
-        found.append(
-            SeenOrder(order=order, by=one.by, fingerprint=one.fingerprint, first_at=one.first_at, counts=one.counts)
-        )
-    return tuple(found)
-
-
 def to_take_up(kept: Kept, *, engine: str, verbs: FleetVerbs, at: float) -> tuple[StandingFleetOrder, ...]:
     """Return what was in force when the engine before ended, is not over, and was not replaced by what it had seen.
 
     at: by this host's clock, which is ahead as it was before: an order that is dropped early is not taken up again.
     """
-    newest = Register(verbs, kept_orders(kept)).newest(engine)
+    newest = Register(verbs, kept.seen).newest(engine)
     refused = {subject: answer for subject, answer in kept.answered if answer.outcome is not Outcome.DONE}
 
     def holds(one: StandingFleetOrder) -> bool:
