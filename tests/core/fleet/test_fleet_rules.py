@@ -95,9 +95,8 @@ def test_pace_by_number_of_engines_and_bounds_of_a_watch() -> None:
     assert [pace.look_for(n) for n in (1, 20, 250, 500)] == [5, 5, 5, 10]
     assert [pace.report_for(n) for n in (1, 20, 120, 500)] == [15, 15, 15, 62.5]
     hostile = Watch(id="w", by="enemy", look=0.001, report=float("nan"))
-    assert pace.watch_pace([hostile], engine="a") == pace.WatchPace(look=5.0, report=300.0)
-    assert pace.watch_pace([replace(hostile, engines=("B",))], engine="a") is None
-    assert pace.watch_pace([replace(hostile, engines=("B",))], engine="b") is not None
+    assert pace.watch_pace([hostile]) == pace.WatchPace(look=5.0, report=300.0)
+    assert pace.watch_pace([]) is None
     assert pace.report_interval(watch=None, spent=0) is None
     assert pace.report_interval(watch=FAST, spent=pace.WATCH_OPERATIONS_A_DAY) == pace.CAPPED_REPORT
 

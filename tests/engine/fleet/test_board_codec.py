@@ -71,7 +71,7 @@ ORDER = Order(signed=SIGNED.decode(), signature="-----BEGIN SSH SIGNATURE-----")
 DOCUMENTS: list[Document] = [
     presence(),
     Goodbye(id="g", author=AUTHOR, reason="end"),
-    Watch(id="w", by="op", look=5.0, report=15.0, engines=("web-1",)),
+    Watch(id="w", by="op", look=5.0, report=15.0),
     ORDER,
 ]
 

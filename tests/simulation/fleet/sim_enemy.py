@@ -187,7 +187,7 @@ class SimEnemy:
     def _presence_of(self, author: Author, *, rows: tuple[OrderRow, ...] = (), **other: object) -> None:
         presence = Presence(
             id=self.world.next_id("presence"), author=author, started_at=self.world.began, queues=(), syphon="off",
-            paused_queues=(), states=(), not_well=(), takes=Takes.SIGNED, signers="", clock_offset=None, rows=rows,
+            states=(), not_well=(), takes=Takes.SIGNED, signers="", clock_offset=None, rows=rows,
         )  # fmt: skip
         document = replace(presence, **other)  # type: ignore[arg-type]
         self.world.boards[Board.REPORTS].write(document, HOUR, self.world.clock.now)

@@ -319,7 +319,6 @@ class Presence:
     """Indices of the backlog queues in use."""
     syphon: str
     """Status of its syphon, a SyphonStatus."""
-    paused_queues: tuple[int, ...]
     states: tuple[tuple[State, int], ...]
     not_well: tuple[FleetEntityState, ...]
     takes: Takes
@@ -331,8 +330,6 @@ class Presence:
     """Time of issue of the newest order that it has seen."""
     carried: tuple[Order, ...] = ()
     """The newest orders that it has seen, releases included, at most MAX_CARRIED."""
-    next_within: float = PRESENCE_INTERVAL
-    """Seconds within which it posts again, while all is well."""
     differs: tuple[str, ...] = ()
     """How the engine differs from what stands on the board."""
 
@@ -364,8 +361,6 @@ class Watch:
     by: str
     look: float
     report: float
-    engines: tuple[str, ...] | None = None
-    """The engines meant; None: all."""
 
 
 Document = Presence | Goodbye | Report | Watch | Order

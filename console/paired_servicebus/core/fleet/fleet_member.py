@@ -61,11 +61,9 @@ from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
 from paired_servicebus.core.model.entity_state import WELL
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEntityState, FleetView, Takes
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import MOVING_STATUSES, Snapshot, SyphonStatus
 
 # The documents that an engine posts about itself, and the changes that make it post them.
-
-_MOVING: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 ChangeKey = tuple[object, ...]
 
@@ -109,7 +107,7 @@ class OwnDocuments:
         """Return the values whose change makes a new presence; a syphon that begins to wait is no change."""
         status = snapshot.syphon.status
         return (
-            "moving" if status in _MOVING else status,
+            "moving" if status in MOVING_STATUSES else status,
             snapshot.syphon.paused_queues,
             tuple(queue.index for queue in snapshot.queues),
             self._orders.rows,
@@ -134,7 +132,6 @@ class OwnDocuments:
             started_at=snapshot.at if snapshot.started_at is None else snapshot.started_at,
             queues=tuple(queue.index for queue in snapshot.queues),
             syphon=snapshot.syphon.status.value,
-            paused_queues=snapshot.syphon.paused_queues,
             states=tuple((state, states[state]) for state in WORST_FIRST if states[state]),
             not_well=tuple(
                 FleetEntityState(
@@ -209,8 +206,7 @@ _DAY: Final = 86_400.0
 class WatchBook:
     """The watches by author; of each author the newest counts."""
 
-    def __init__(self, engine: str) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._watches: dict[str, tuple[float, float, Watch]] = {}
         self._known: tuple[float, float, WatchPace | None] = (inf, -inf, None)
         """The latest pace, and the times from and until which it holds: each step asks several times."""
@@ -235,7 +231,7 @@ class WatchBook:
         since, until, known = self._known
         if not since <= now < until:
             self._watches = {by: entry for by, entry in self._watches.items() if entry[1] > now}
-            known = watch_pace((watch for _, _, watch in self._watches.values()), engine=self._engine)
+            known = watch_pace([watch for _, _, watch in self._watches.values()])
             end = self.ends_at()
             self._known = (now, inf if end is None else end, known)
         return known
@@ -297,7 +293,7 @@ class FleetMember:
         self._readers = {board: BoardReader(board, self.clock) for board in Board}
         names = expect if isinstance(expect, tuple) else ()
         self._roster = Roster(author, expected=names)
-        self._watches = WatchBook(author.engine)
+        self._watches = WatchBook()
         self._documents = OwnDocuments(identity, self.orders)
         self._troubles = BoardTroubles()
         self._due, self._posted = DueTimes(), LatestPosts()

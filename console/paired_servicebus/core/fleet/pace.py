@@ -6,11 +6,11 @@ board can post one, so a watch is bounded: by its intervals, and by a daily numb
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.fleet.fleet_documents import PRESENCE_INTERVAL, Watch, is_meant
+from paired_servicebus.core.fleet.fleet_documents import PRESENCE_INTERVAL, Watch
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 
@@ -75,13 +75,12 @@ def is_well(snapshot: Snapshot | None) -> bool:
     return snapshot is None or not any(entity.state in NOT_WELL for entity in snapshot.entities)
 
 
-def watch_pace(watches: Iterable[Watch], *, engine: str) -> WatchPace | None:
-    """Return the fastest pace, within the bounds, of the watches that mean an engine; None: there are none."""
-    meant = [watch for watch in watches if is_meant(watch.engines, engine)]
-    if not meant:
+def watch_pace(watches: Sequence[Watch]) -> WatchPace | None:
+    """Return the fastest pace of the watches, within the bounds; None: there are none."""
+    if not watches:
         return None
-    look = min(_bounded(watch.look, LOOK_LEAST) for watch in meant)
-    return WatchPace(look=look, report=min(_bounded(watch.report, REPORT_LEAST) for watch in meant))
+    look = min(_bounded(watch.look, LOOK_LEAST) for watch in watches)
+    return WatchPace(look=look, report=min(_bounded(watch.report, REPORT_LEAST) for watch in watches))
 
 
 def look_interval(*, well: bool, watch: WatchPace | None, spent: int) -> float:

@@ -10,20 +10,19 @@ messages that this reader never saw may lie there, so cleaning trusts nothing ne
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from enum import Enum
 from functools import lru_cache
-from itertools import islice
 from math import inf, isfinite
-from typing import Final, Literal, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
     MAX_CARRIED,
     MAX_NOT_WELL,
     MAX_ROWS,
-    PRESENCE_INTERVAL,
     PRESENCE_SECONDS,
     WATCH_SECONDS,
     Author,
@@ -32,7 +31,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     DocumentKind,
     Goodbye,
     Order,
-    OrderRow,
     Posted,
     Presence,
     Report,
@@ -41,13 +39,12 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
 from paired_servicebus.core.fleet.pace import CHECK_EVERY
-from paired_servicebus.core.model.entity_state import WELL, State
-from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetFigures
+from paired_servicebus.core.model.entity_state import WELL
+from paired_servicebus.core.model.fleet_view import FleetFigures
 from paired_servicebus.core.model.gateway_view import without_clients
 from paired_servicebus.core.model.snapshot import (
     MAX_DESTINATIONS,
     DeadLettersView,
-    DestinationView,
     EntityView,
     QueueView,
     Snapshot,
@@ -66,112 +63,70 @@ MAX_QUEUES: Final = 100
 MAX_DIFFERENCES: Final = 10
 MAX_ENTITIES: Final = 1000
 """Entities kept of one report."""
+MAX_ITEMS: Final = 20
+"""Items of any other list."""
 MAX_COUNT: Final = 10**15
 MAX_REASON: Final = 160
 
 
-def bound_author(author: Author) -> Author:
-    """Return the author with harmless texts of limited length."""
-    return Author(
-        engine=bound_text(author.engine),
-        boot=bound_text(author.boot),
-        host=bound_text(author.host),
-        pid=bound_count(author.pid),
-        program=bound_text(author.program),
-        version=bound_text(author.version),
-        pairing=bound_text(author.pairing),
-        environment=bound_text(author.environment),
-        primary=bound_text(author.primary, MAX_PATH),
-        secondary=bound_text(author.secondary, MAX_PATH),
-    )
+_MOST_CHARS: Final = {
+    "path": MAX_PATH,
+    "primary": MAX_PATH,
+    "secondary": MAX_PATH,
+    "text": MAX_REASON,
+    "differs": MAX_REASON,
+}
+"""Of the texts in a field, by its name; MAX_NAME of others."""
+_MOST_ITEMS: Final = {
+    "queues": MAX_QUEUES,
+    "not_well": MAX_NOT_WELL,
+    "rows": MAX_ROWS,
+    "differs": MAX_DIFFERENCES,
+    "entities": MAX_ENTITIES,
+    "destinations": MAX_DESTINATIONS,
+}
+_LEFT_OUT: Final[dict[type, dict[str, object]]] = {
+    Presence: {"id": "", "carried": ()},
+    EntityView: {
+        "why": "",
+        "last_ping_text": "",
+        "pings_sent": 0,
+        "pings_accepted": 0,
+        "too_large": 0,
+        "failbacks": 0,
+        "seconds_failed_over": 0.0,
+        "recent_pings": (),
+        "sends": (),
+        "refusals": (),
+        "p99": None,
+    },
+}
+"""Fields that no other engine shows, with their value there."""
 
 
-def bound_presence(presence: Presence) -> Presence:
-    """Return the presence with harmless texts and limited lengths and numbers."""
-    offset = presence.clock_offset
-    return replace(
-        presence,
-        id="",
-        author=bound_author(presence.author),
-        started_at=bound_number(presence.started_at),
-        queues=tuple(bound_count(index) for index in presence.queues[:MAX_QUEUES]),
-        syphon=bound_text(presence.syphon),
-        paused_queues=tuple(bound_count(index) for index in presence.paused_queues[:MAX_QUEUES]),
-        states=tuple((state, bound_count(count)) for state, count in presence.states[: len(State)]),
-        not_well=tuple(
-            FleetEntityState(
-                path=bound_text(one.path, MAX_PATH),
-                state=one.state,
-                since=bound_number(one.since),
-                first_failure_at=_bound_time(one.first_failure_at),
-                first_failure_kind=bound_text(one.first_failure_kind),
-            )
-            for one in presence.not_well[:MAX_NOT_WELL]
-        ),
-        signers=bound_text(presence.signers),
-        rows=tuple(
-            OrderRow(order_id=bound_text(row.order_id), outcome=row.outcome, text=bound_text(row.text, MAX_REASON))
-            for row in presence.rows[:MAX_ROWS]
-        ),
-        newest_order=bound_number(presence.newest_order),
-        carried=(),
-        clock_offset=offset if offset is not None and isfinite(offset) else None,
-        differs=tuple(bound_text(one, MAX_REASON) for one in presence.differs[:MAX_DIFFERENCES]),
-        next_within=min(max(bound_number(presence.next_within), 60.0), PRESENCE_INTERVAL),
-    )
+def bounded(value: Any, name: str = "") -> Any:
+    """Return a document, or a part of it, with harmless texts, and limited lengths and numbers.
 
-
-def bound_entities(entities: Iterable[EntityView]) -> tuple[EntityView, ...]:
-    """Return what a report carries of its entities, at most MAX_ENTITIES: no sentences, no history."""
-    return tuple(_bound_entity(entity) for entity in islice(entities, MAX_ENTITIES))
-
-
-def _bound_entity(entity: EntityView) -> EntityView:
-    """Return the view with harmless texts and limited numbers, and without what no other engine shows.
-
-    Engines of a pairing send to the same entities, so they share the strings.
+    name: the field that has the value.
     """
-    return EntityView(
-        path=_share(bound_text(entity.path, MAX_PATH)),
-        state=entity.state,
-        since=bound_number(entity.since),
-        why="",
-        route=_share(bound_text(entity.route)),
-        sends_per_second=bound_number(entity.sends_per_second),
-        accepted=bound_count(entity.accepted),
-        diverted=bound_count(entity.diverted),
-        failed=bound_count(entity.failed),
-        last_ping_at=_bound_time(entity.last_ping_at),
-        last_ping_good=entity.last_ping_good,
-        missing_since=_bound_time(entity.missing_since),
-        next_ping_at=_bound_time(entity.next_ping_at),
-        pings=bound_count(entity.pings),
-        pings_in_a_row=bound_count(entity.pings_in_a_row),
-        failovers=bound_count(entity.failovers),
-        fails_over_at=_bound_time(entity.fails_over_at),
-        refused=bound_count(entity.refused),
-        refused_per_second=bound_number(entity.refused_per_second),
-        refused_since=_bound_time(entity.refused_since),
-        refused_in_outage=bound_count(entity.refused_in_outage),
-        refused_at=_bound_time(entity.refused_at),
-        first_failure_at=_bound_time(entity.first_failure_at),
-        first_failure_kind=_share(bound_text(entity.first_failure_kind)),
-        carried=entity.carried,
-        gateway_senders=bound_count(entity.gateway_senders),
-        is_slow=entity.is_slow,
-        throttled=bound_count(entity.throttled),
-        throttled_since=_bound_time(entity.throttled_since),
-    )
+    match value:
+        case None | bool() | Enum():
+            return value
+        case str():
+            return bound_text(value, _MOST_CHARS.get(name, MAX_NAME))
+        case int():
+            return bound_count(value)
+        case float():
+            return bound_number(value) if name != "clock_offset" else math.copysign(bound_number(abs(value)), value)
+        case tuple():
+            return tuple(bounded(one, name) for one in value[: _MOST_ITEMS.get(name, MAX_ITEMS)])
+    kind: Any = type(value)
+    return kind(**{one: bounded(getattr(value, one), one) for one in _copied(kind)}, **_LEFT_OUT.get(kind, {}))
 
 
-def bound_destinations(destinations: Iterable[DestinationView]) -> tuple[DestinationView, ...]:
-    """Return the destinations of a syphon with harmless texts and limited numbers, at most MAX_DESTINATIONS."""
-    return tuple(
-        DestinationView(
-            path=bound_text(one.path, MAX_PATH), set_aside=bound_count(one.set_aside), moved=bound_count(one.moved)
-        )
-        for one in islice(destinations, MAX_DESTINATIONS)
-    )
+@lru_cache(maxsize=64)
+def _copied(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name not in _LEFT_OUT.get(kind, {}))
 
 
 def bound_snapshot(snapshot: Snapshot) -> Snapshot:
@@ -184,7 +139,7 @@ def bound_snapshot(snapshot: Snapshot) -> Snapshot:
         entities = tuple(sorted(entities, key=lambda one: (one.state in WELL, -one.sends_per_second)))
     return replace(
         snapshot,
-        entities=bound_entities(entities),
+        entities=bounded(entities, "entities"),
         queues=tuple(_bound_queue(queue) for queue in snapshot.queues[:MAX_QUEUES]),
         syphon=replace(snapshot.syphon, history=(), text=bound_text(snapshot.syphon.text, MAX_REASON)),
         fleet=None,
@@ -232,24 +187,15 @@ def _sum_dead_letters(snapshot: Snapshot) -> int | None:
     return sum(bound_count(one) for one in known) if known else None
 
 
-@lru_cache(maxsize=4096)
-def _share(text: str) -> str:
-    """Return one string for all equal ones."""
-    return text
-
-
+@lru_cache(maxsize=16_384)
 def bound_text(text: str, most: int = MAX_NAME) -> str:
-    """Return one harmless line of at most `most` characters."""
+    """Return one harmless line of at most `most` characters: one string for all equal ones, as engines share paths."""
     return one_line(text[: 2 * most], most=most)
 
 
 def bound_number(value: float) -> float:
     """Return a finite number from 0 on."""
     return min(max(float(value), 0.0), float(MAX_COUNT)) if abs(value) < MAX_COUNT else 0.0
-
-
-def _bound_time(value: float | None) -> float | None:
-    return None if value is None else bound_number(value)
 
 
 def bound_count(value: int) -> int:

@@ -16,16 +16,14 @@ from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.fleet.board.board_reader import (
     MAX_REASON,
     OFF_BY,
-    bound_author,
-    bound_destinations,
-    bound_entities,
     bound_number,
-    bound_presence,
     bound_text,
+    bounded,
     sum_figures,
 )
 from paired_servicebus.core.fleet.fleet_documents import (
     MAX_NOT_WELL,
+    PRESENCE_INTERVAL,
     PRESENCE_SECONDS,
     Author,
     Document,
@@ -157,21 +155,21 @@ class EngineRecord:
     def _take(self, document: Document | None, stamp: Stamp) -> None:
         match document:
             case Presence() as presence if stamp > self._presence:
-                self._presence, self.presence = stamp, bound_presence(presence)
+                self._presence, self.presence = stamp, bounded(presence)
             case Report() as report:
                 self._take_report(report, stamp)
             case Goodbye() as goodbye if stamp > self._goodbye:
                 self._goodbye, self._reason = stamp, bound_text(goodbye.reason, MAX_REASON)
-                self._author = bound_author(goodbye.author)
+                self._author = bounded(goodbye.author)
             case _:
                 pass
 
     def _take_report(self, report: Report, stamp: Stamp) -> None:
         if stamp > self._presence:
-            self._presence, self.presence = stamp, bound_presence(report.presence)
+            self._presence, self.presence = stamp, bounded(report.presence)
         if stamp > self._report:
-            self._report, self.entities = stamp, bound_entities(report.snapshot.entities)
-            self.destinations = bound_destinations(report.snapshot.syphon.destinations)
+            self._report, self.entities = stamp, bounded(report.snapshot.entities, "entities")
+            self.destinations = bounded(report.snapshot.syphon.destinations, "destinations")
             self.figures = sum_figures(report.snapshot, stamp[0])
             self.report_pace = min(max(bound_number(report.pace), REPORT_LEAST), LOOK_MOST)
 
@@ -220,7 +218,7 @@ class EngineRecord:
 
     def _due(self, watched_since: float | None, pace: float) -> float:
         heard = self.heard[0]
-        within = PRESENCE_MARGIN + (self.presence.next_within if self.presence is not None else 0.0)
+        within = PRESENCE_MARGIN + (PRESENCE_INTERVAL if self.presence is not None else 0.0)
         if watched_since is None:
             return heard + within
         pace = max(pace, self.report_pace or 0.0)
@@ -229,9 +227,9 @@ class EngineRecord:
 
     def view(self, status: FleetStatus, namesakes: int, *, is_claimed: bool) -> FleetEngine | None:
         """Return the engine for screens; None: nothing is known."""
-        presence = self.presence
+        presence = self.presence or (None if self._author is None else _unknown(self._author))
         if presence is None:
-            return None if self._author is None else self._ended_view(self._author)
+            return None
         author = presence.author
         return FleetEngine(
             engine=author.engine,
@@ -259,28 +257,21 @@ class EngineRecord:
             is_claimed=is_claimed,
         )
 
-    def _ended_view(self, author: Author) -> FleetEngine:
-        """Return an engine of which only the goodbye is known; `started_at` and `takes` have no value for unknown."""
-        return FleetEngine(
-            engine=author.engine,
-            boot=author.boot,
-            host=author.host,
-            pid=author.pid,
-            program=author.program,
-            version=author.version,
-            environment=author.environment,
-            status=FleetStatus.ENDED,
-            heard_at=self.heard[0],
-            started_at=0.0,
-            states=(),
-            not_well=(),
-            queues=(),
-            syphon=State.UNKNOWN.value,
-            takes=Takes.LOOK_ONLY,
-            signers="",
-            newest_order=0.0,
-            reason=self._reason,
-        )
+
+def _unknown(author: Author) -> Presence:
+    """Return what is known of an engine by its goodbye alone; `started_at` and `takes` have no value for unknown."""
+    return Presence(
+        id="",
+        author=author,
+        started_at=0.0,
+        queues=(),
+        syphon=State.UNKNOWN.value,
+        states=(),
+        not_well=(),
+        takes=Takes.LOOK_ONLY,
+        signers="",
+        clock_offset=None,
+    )
 
 
 def _correct(entity: EntityView, named: dict[str, FleetEntityState], is_all: bool) -> EntityView:
@@ -470,7 +461,14 @@ class Roster:
                 others = max(rival - 1, 0) if status is FleetStatus.REPORTING else 0
                 view = record.view(status, others, is_claimed=id(record) in claims)
                 if view is not None:
-                    shown.append(_report_of(record, view))
+                    shown.append(
+                        EngineReport(
+                            engine=view,
+                            entities=record.current_entities,
+                            destinations=record.destinations,
+                            answers=record.answers,
+                        )
+                    )
         return RosterView(shown)
 
 
@@ -496,12 +494,6 @@ class EngineReport:
     destinations: tuple[DestinationView, ...]
     """The entities whose messages its syphon moved or holds back."""
     answers: tuple[OrderRow, ...]
-
-
-def _report_of(record: EngineRecord, view: FleetEngine) -> EngineReport:
-    return EngineReport(
-        engine=view, entities=record.current_entities, destinations=record.destinations, answers=record.answers
-    )
 
 
 def _key(engine: FleetEngine) -> Key:
