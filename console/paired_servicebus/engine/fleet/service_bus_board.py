@@ -26,9 +26,10 @@ from paired_servicebus.core.model.verdict import kind_of as failure_kind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, write_post
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
+from paired_servicebus.pairing.sending.amqp_link import AmqpLink, ConnectionCutError
 from paired_servicebus.secret import Secret
 from servicebus_amqp.encoding.codec import Int, Timestamp
 from servicebus_amqp.encoding.performatives import ACCEPTED, RELEASED
@@ -280,7 +281,7 @@ class ServiceBusBoard:
         self._wires = {Board.ORDERS: wire, Board.REPORTS: other}
         self._paths = {board: board_path(primary, board) for board in Board}
         self._posted_by = posted_by
-        self._posting = {board: _Posting(self._wires[board], self._paths[board]) for board in Board}
+        self._links = {board: AmqpLink(self._wires[board], self._paths[board]) for board in Board}
         self._cleaners = {board: BoardCleaner(self._wires[board], self._paths[board], board) for board in Board}
 
     async def read(self, board: Board, since: int, most: int) -> tuple[tuple[Posted, ...], bool]:
@@ -300,7 +301,9 @@ class ServiceBusBoard:
         """Post a document with a time to live in seconds. After a timeout the board may have it all the same."""
         board = BOARD_OF[kind_of(document)]
         payload = write_post(document, ttl=ttl, posted_by=self._posted_by)
-        await self._do("writing", board, WRITE_SECONDS, lambda: self._posting[board].post(payload, WRITE_SECONDS))
+        await self._do(
+            "writing", board, WRITE_SECONDS, lambda: self._links[board].send_bytes(payload, 0, WRITE_SECONDS)
+        )
 
     async def clean(self, wanted: Clean) -> Cleaned:
         """Delete posts that do not count, a bounded number: the next call continues. A flush takes minutes."""
@@ -325,7 +328,7 @@ class ServiceBusBoard:
         path = self._paths[board]
         try:
             return await bounded(act(), seconds + GRACE, f"{task} {path}")
-        except (WireError, OSError, TimeoutError) as error:
+        except (WireError, ConnectionCutError, OSError, TimeoutError) as error:
             raise describe_failure(error, path, task) from error
 
 
@@ -365,50 +368,6 @@ async def _decode(peeked: list[bytes], board: Board) -> list[Posted]:
             size = 0
             await asyncio.sleep(0)
     return posts
-
-
-class _Posting:
-    """The sender link of one board, attached by the first post and again after a loss."""
-
-    def __init__(self, wire: ReconnectingConnection, path: str) -> None:
-        self._wire = wire
-        self._path = path
-        self._link: WireSender | None = None
-        self._attaching = asyncio.Lock()
-        self._under_way: dict[bytes, asyncio.Future[None]] = {}
-        self._tag = 0
-
-    async def post(self, payload: bytes, seconds: float) -> None:
-        """Send a message and wait for its acceptance. Raises WireError, TimeoutError."""
-        async with self._attaching:
-            if self._link is None or not self._link.is_up:
-                self._link = await self._wire.sender(
-                    self._path, on_outcome=self._on_outcome, on_lost=self._on_lost, timeout=seconds
-                )
-        self._tag += 1
-        tag = self._tag.to_bytes(8, "big")
-        accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._under_way[tag] = accepted
-        try:
-            self._link.send(payload, tag)
-            await bounded(accepted, seconds, f"posting to {self._path}")
-        finally:
-            self._under_way.pop(tag, None)
-
-    def _on_outcome(self, event: DispositionReceived) -> None:
-        accepted = self._under_way.get(event.tag)
-        if accepted is None or accepted.done():
-            return
-        failure = failure_of(event.state, self._path)
-        if failure is None:
-            accepted.set_result(None)
-        else:
-            accepted.set_exception(failure)
-
-    def _on_lost(self, error: WireError) -> None:
-        for accepted in self._under_way.values():
-            if not accepted.done():
-                accepted.set_exception(error)
 
 
 def open_board(
