@@ -119,10 +119,10 @@ def _asked(snapshot: Snapshot, request: VerbRequest, reach: FleetReach, stands_f
 def _preview(request: VerbRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
     """Print whom the order would reach; return the exit status."""
     what = ", ".join(draft.text.targets) or request.action.whole
-    states = {(one.engine, one.boot): one.state for one in known_fleet(snapshot).engines}
-    listed = draft.expected.engines[:MAX_LISTED]
-    names = ", ".join(f"{one.name} ({states.get((one.name, one.boot), 'never heard')})" for one in listed)
-    names += f" and {len(draft.expected.engines) - MAX_LISTED} more" if draft.expected.engines[MAX_LISTED:] else ""
+    expected = draft.expected
+    engines = [f"{one.engine} ({one.state})" for one in expected.present]
+    engines += [f"{name} (never heard)" for name in expected.never_heard]
+    names = ", ".join(engines[:MAX_LISTED]) + (f" and {len(engines) - MAX_LISTED} more" if engines[MAX_LISTED:] else "")
     facts = fleet_facts(snapshot, asked, draft, now=time.time())
     print_lines(
         [

@@ -19,7 +19,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Write,
     Written,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
+from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
@@ -69,8 +69,7 @@ def engine_orders(engine: str) -> EngineOrders:
 
 
 def fleet_member(engine: str, **options: object) -> FleetMember:
-    identity = Identity(author=author(engine))
-    return FleetMember(identity, orders=engine_orders(engine), verbs=FLEET_VERBS, **options)  # type: ignore[arg-type]
+    return FleetMember(author(engine), orders=engine_orders(engine), **options)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -42,7 +42,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Write,
     WriteFailed,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity, OwnDocuments
+from paired_servicebus.core.fleet.fleet_member import FleetMember, OwnDocuments
 from paired_servicebus.core.fleet.orders.engine_orders import SeenOrder
 from paired_servicebus.core.fleet.orders.order_answers import addressed_engines, order_views
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
@@ -56,12 +56,12 @@ FAST = pace.WatchPace(look=5.0, report=15.0)
 
 
 def presence(engine: str, boot: str = "boot-1", **changes: object) -> Presence:
-    documents = OwnDocuments(Identity(author=author(engine, boot)), engine_orders(engine))
+    documents = OwnDocuments(author(engine, boot), engine_orders(engine))
     return replace(documents.presence(snapshot(engine), None), **changes)  # type: ignore[arg-type]
 
 
 def report(engine: str, boot: str = "boot-1", **entities: State) -> Report:
-    documents = OwnDocuments(Identity(author=author(engine, boot)), engine_orders(engine))
+    documents = OwnDocuments(author(engine, boot), engine_orders(engine))
     return documents.report(snapshot(engine, entities=entities or None), None, 15.0)
 
 
@@ -429,7 +429,7 @@ def test_a_report_carries_what_other_engines_show_of_an_entity_and_no_sentence()
     parked = (DestinationView(path="payments", set_aside=7, moved=2),)
     whole = snapshot("a")
     whole = replace(whole, entities=(own,), times="…", syphon=replace(whole.syphon, destinations=parked))
-    documents = OwnDocuments(Identity(author=author("a")), engine_orders("a"))
+    documents = OwnDocuments(author("a"), engine_orders("a"))
     sent = documents.report(whole, None, 15.0)
     (found,) = roster(posted(1, sent)).engines(START + 20).reports
     assert (sent.snapshot.entities, found.entities, found.destinations) == ((shown,), (shown,), parked)
@@ -496,7 +496,7 @@ def test_in_a_flood_the_answers_count_no_claim_and_name_the_flood() -> None:
     assert (view.done, view.silent_count, view.claimed) == (("me",), 2, MAX_ENGINES - 3)
     assert answers_part(view, START)[-1] == f"1 done · {MAX_ENGINES - 3} only claimed, in a flood · 2 silent"
     named = addressed_engines((f"ghost-{MAX_ENGINES}",), read.engines(START + 75).engines)
-    assert ([one.name for one in named.engines], named.claimed) == ([f"ghost-{MAX_ENGINES}"], 0)
+    assert ([one.engine for one in named.present], named.claimed) == ([f"ghost-{MAX_ENGINES}"], 0)
 
 
 def test_in_a_flood_no_entity_of_an_engine_that_was_heard_once_is_shown() -> None:

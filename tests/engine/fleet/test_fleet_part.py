@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus.core.fleet import fleet_member, pace
 from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, Outcome, Posted, Signer
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, OrderEnded, Undo
-from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
+from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -77,8 +77,7 @@ class Engine:
         self.disk_is_full = False
         me = ThisEngine(name="web-1", primary="shop-ne", secondary="shop-we")
         self.book = EngineOrders(engine=me, verbs=FLEET_VERBS)
-        identity = Identity(author=author("web-1"), signers="h")
-        member = FleetMember(identity, orders=self.book, verbs=FLEET_VERBS)
+        member = FleetMember(author("web-1"), signers="h", orders=self.book)
         anybody: Any = board
         warn = self.warn
         self.part = FleetPart(

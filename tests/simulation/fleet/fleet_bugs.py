@@ -163,7 +163,7 @@ def local_operators_are_overtaken(self: EngineOrders, subject: Subject, one: See
 
 def reset_forgets(self: EngineOrders) -> None:
     shipped_board_unread(self)
-    self._register = Register(self._verbs)
+    self._register = Register(self.verbs)
 
 
 def keeps_the_right(self: Register, verdicts: Any) -> bool:

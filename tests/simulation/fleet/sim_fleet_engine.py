@@ -42,7 +42,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     WriteFailed,
     Written,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
+from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, to_take_up
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -166,11 +166,11 @@ class SimFleetEngine:
         if self.signers is not None:
             self.book.judge_again(self._verdicts())
         self.member = FleetMember(
-            Identity(author=author, signers="" if self.signers is None else str(sorted(self.signers))),
+            author,
+            signers="" if self.signers is None else str(sorted(self.signers)),
             expect=self.world.plan.expect,
             spread=self.planned.spread,
             orders=self.book,
-            verbs=self.verbs,
         )
 
     def _verdicts(self) -> dict[str, bool]:

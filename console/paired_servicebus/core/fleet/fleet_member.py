@@ -20,7 +20,7 @@ An idle engine without these uses reads only the orders, since a reading costs a
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final, assert_never
 
@@ -56,7 +56,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 from paired_servicebus.core.fleet.fleet_events import Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.orders.order_answers import order_views
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, FleetVerbs
+from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS
 from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
 from paired_servicebus.core.model.entity_state import WELL
@@ -68,40 +68,37 @@ from paired_servicebus.core.model.snapshot import MOVING_STATUSES, Snapshot, Syp
 ChangeKey = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The head of this engine's documents. signers: the hash of its file of signers; empty: it looks only."""
-
-    author: Author
-    signers: str = ""
-
-
 class OwnDocuments:
-    """The documents of one engine. Their ids are its boot and a running number."""
+    """The documents of one engine. Their ids are its boot and a running number.
 
-    def __init__(self, identity: Identity, orders: EngineOrders) -> None:
-        self._identity, self._orders = identity, orders
+    Args:
+        author: their head.
+        signers: the hash of the file of signers; empty: this engine looks only.
+    """
+
+    def __init__(self, author: Author, orders: EngineOrders, *, signers: str = "") -> None:
+        self._author, self._orders, self._signers = author, orders, signers
         self._count = 0
 
     def next_id(self) -> str:
         """Return a new document id."""
         self._count += 1
-        return f"{self._identity.author.boot}-{self._count}"
+        return f"{self._author.boot}-{self._count}"
 
     def take_signers(self, signers: str) -> bool:
         """Take the hash of the changed file of signers; return whether verdicts by it may differ."""
-        before, self._identity = self._identity.signers, replace(self._identity, signers=signers)
+        before, self._signers = self._signers, signers
         return signers not in ("", before)
 
     @property
     def has_signers(self) -> bool:
-        return bool(self._identity.signers)
+        return bool(self._signers)
 
     def takes(self, snapshot: Snapshot) -> Takes:
         """Return whether this engine acts on orders."""
         if snapshot.read_only:
             return Takes.READ_ONLY
-        return Takes.SIGNED if self._identity.signers else Takes.LOOK_ONLY
+        return Takes.SIGNED if self._signers else Takes.LOOK_ONLY
 
     def presence_key(self, snapshot: Snapshot) -> ChangeKey:
         """Return the values whose change makes a new presence; a syphon that begins to wait is no change."""
@@ -114,7 +111,7 @@ class OwnDocuments:
             self._orders.register.carried(),
             self._orders.differences,
             self.takes(snapshot),
-            self._identity.signers,
+            self._signers,
         )
 
     def report_key(self, snapshot: Snapshot) -> ChangeKey:
@@ -128,7 +125,7 @@ class OwnDocuments:
         not_well = sorted((one for one in snapshot.entities if one.state not in WELL), key=lambda one: one.since)
         return Presence(
             id=self.next_id(),
-            author=self._identity.author,
+            author=self._author,
             started_at=snapshot.at if snapshot.started_at is None else snapshot.started_at,
             queues=tuple(queue.index for queue in snapshot.queues),
             syphon=snapshot.syphon.status.value,
@@ -144,7 +141,7 @@ class OwnDocuments:
                 for one in not_well[:MAX_NOT_WELL]
             ),
             takes=self.takes(snapshot),
-            signers=self._identity.signers,
+            signers=self._signers,
             clock_offset=clock_offset,
             rows=self._orders.rows,
             newest_order=self._orders.register.newest_issue,
@@ -159,7 +156,7 @@ class OwnDocuments:
 
     def goodbye(self, reason: str) -> Goodbye:
         """Return a goodbye."""
-        return Goodbye(id=self.next_id(), author=self._identity.author, reason=reason)
+        return Goodbye(id=self.next_id(), author=self._author, reason=reason)
 
 
 # The times of one engine's next duties in the fleet, and of its latest posts.
@@ -269,32 +266,31 @@ class FleetMember:
     """One engine's part in the fleet.
 
     Args:
-        identity: this engine's documents' head.
+        author: the head of this engine's documents.
+        signers: the hash of its file of signers; empty: it looks only.
         expect: the number or the names of the engines that pairing.toml expects.
         spread: from 0 up to 1, different for each engine, so that engines do not look together.
         orders: the orders of this engine.
-        verbs: the actions that can be ordered.
     """
 
     def __init__(
         self,
-        identity: Identity,
+        author: Author,
         *,
+        signers: str = "",
         expect: int | tuple[str, ...] | None = None,
         spread: float = 0.0,
         orders: EngineOrders,
-        verbs: FleetVerbs,
     ) -> None:
-        author = identity.author
         self._me, self._boot = author.engine, author.boot
         self._expect, self._spread = expect, spread
-        self.orders, self._verbs = orders, verbs
+        self.orders = orders
         self.clock = NamespaceClock(orders.clock_ahead)
         self._readers = {board: BoardReader(board, self.clock) for board in Board}
         names = expect if isinstance(expect, tuple) else ()
         self._roster = Roster(author, expected=names)
         self._watches = WatchBook()
-        self._documents = OwnDocuments(identity, self.orders)
+        self._documents = OwnDocuments(author, orders, signers=signers)
         self._troubles = BoardTroubles()
         self._due, self._posted = DueTimes(), LatestPosts()
         self._due.reports = -inf if self._is_new else inf
@@ -588,11 +584,9 @@ class FleetMember:
         return self._readers[board].look(at)
 
     def _post_presence(self, own: Snapshot, at: float) -> list[FleetEffect]:
-        key, since = self._documents.presence_key(own), at - self._posted.presence_at
-        is_due = since >= self._presence_interval or (key != self._posted.presence_key and since >= pace.PRESENCE_FLOOR)
-        if not is_due or at < self._due.presence_retry:
+        if at < self._presence_due(own):
             return []
-        self._posted.presence_at, self._posted.presence_key = at, key
+        self._posted.presence_at, self._posted.presence_key = at, self._documents.presence_key(own)
         return [Write(document=self._documents.presence(own, self.clock.offset), ttl=PRESENCE_SECONDS)]
 
     def _post_report(self, own: Snapshot, at: float) -> list[FleetEffect]:
@@ -612,10 +606,7 @@ class FleetMember:
         return [Write(document=report, ttl=max(REPORT_SECONDS, 3 * wanted))]
 
     def _post_watch(self, at: float) -> list[FleetEffect]:
-        if self._watched_at is None or at < self._due.watch:
-            return []
-        was_read = self._read_at is not None and self._read_at >= self._watched_at
-        if not was_read and at < self._watched_at + ROSTER_WAIT:
+        if at < self._watch_due():
             return []
         engines = max(self._seen().running, self._expected or 0, 1)
         self._due.watch = at + pace.WATCH_AGAIN
@@ -655,28 +646,29 @@ class FleetMember:
         times = [
             max(min(due.look, orders.resumes_at), orders.reading_until),
             max(min(due.reports, reports.resumes_at), reports.reading_until),
-            inf if self._own is None else due.report,
+            inf if self._own is None else min(due.report, self._presence_due(self._own)),
             due.clean,
             due.flush,
             self._watch_due(),
-            self._presence_due(),
         ]
         earliest = max(min(times), self._quiet_until)
         ends = self.orders.next_deadline
         return earliest if ends is None else min(earliest, ends + self._at - self.clock.namespace_time(self._at))
 
-    def _presence_due(self) -> float:
-        if self._own is None:
-            return inf
-        is_changed = self._documents.presence_key(self._own) != self._posted.presence_key
+    def _presence_due(self, own: Snapshot) -> float:
+        is_changed = self._documents.presence_key(own) != self._posted.presence_key
         wait = pace.PRESENCE_FLOOR if is_changed else self._presence_interval
         return max(self._posted.presence_at + wait, self._due.presence_retry)
 
     def _watch_due(self) -> float:
         if self._watched_at is None:
             return inf
-        was_read = self._read_at is not None and self._read_at >= self._watched_at
-        return self._due.watch if was_read else max(self._due.watch, self._watched_at + ROSTER_WAIT)
+        return self._due.watch if self._was_read else max(self._due.watch, self._watched_at + ROSTER_WAIT)
+
+    @property
+    def _was_read(self) -> bool:
+        """Return whether the reports were read since this engine watches."""
+        return self._watched_at is not None and self._read_at is not None and self._read_at >= self._watched_at
 
     # -- view ---------------------------------------------------------------------------------------------------
 
@@ -688,8 +680,7 @@ class FleetMember:
     def _read_every(self) -> float:
         """Return the seconds between two readings of the reports; a watch that begins has a moment for its first."""
         began = self._watched_at
-        was_read = began is not None and self._read_at is not None and self._read_at >= began
-        is_watching = began is not None and (was_read or self._at - began > 2 * pace.READ_REPORTS)
+        is_watching = self._was_read or (began is not None and self._at - began > 2 * pace.READ_REPORTS)
         return pace.READ_REPORTS if is_watching else pace.READ_UNWATCHED
 
     def _seen(self) -> RosterView:
@@ -716,7 +707,7 @@ class FleetMember:
             engines=seen.engines,
             entities=seen.entities(but=key),
             orders=order_views(
-                self.orders.shown, self._verbs, seen.engines, seen.answers | {key: self.orders.rows}, self._expect
+                self.orders.shown, self.orders.verbs, seen.engines, seen.answers | {key: self.orders.rows}, self._expect
             ),
             read_at=self._read_at,
             trouble=self._troubles.text,

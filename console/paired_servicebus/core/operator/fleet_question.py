@@ -207,9 +207,9 @@ def fleet_facts(
 ) -> tuple[tuple[str, str], ...]:
     """Return the facts, each with its label, in the order of their weight."""
     view, expected = known_fleet(snapshot), draft.expected
-    facts = [("Reaches", _reaches(view, wanted, draft, expected))]
-    facts += [("Refuses", text) for text in _refusals(view, expected)]
-    if silent := _silent(view, wanted, expected, now):
+    facts = [("Reaches", _reaches(wanted, draft))]
+    facts += [("Refuses", text) for text in _refusals(expected)]
+    if silent := _silent(wanted, expected, now):
         facts.append(("Not reached", silent))
     if standing := standing_about(wanted.action, view, wanted.command, now):
         heads = [fleet_sentences.order_head(one, now) for one in standing[:3]]
@@ -227,15 +227,13 @@ def silent_names(draft: OrderDraft) -> frozenset[str]:
     if not draft.needs_partial:
         return frozenset()
     unnamed = {f"{expected.unnamed} unknown"} if expected.unnamed else set()
-    return frozenset({one.name for one in expected.engines if one.is_silent} | unnamed)
+    return frozenset({name for name, _ in expected.silent} | unnamed)
 
 
 def engine_evidence(view: FleetView, wanted: FleetRequest, draft: OrderDraft, now: float) -> tuple[EngineEvidence, ...]:
     """Return a row for each addressed engine: those that will not do it first, then by the targets' state."""
-    addressed = {(one.name, one.boot) for one in draft.expected.engines}
-    found = [one for one in fleet_sentences.present(view) if (one.engine, one.boot) in addressed]
-    known = {one.engine for one in found}
-    never = sorted(engine for engine, boot in addressed if not boot and engine not in known)
+    found = fleet_sentences.worst_first(draft.expected.present)
+    never = sorted(draft.expected.never_heard)
     rows = [*(_never_heard(one) for one in never), *(_evidence(one, view, wanted, now) for one in found)]
     return tuple(sorted(rows, key=lambda row: (not row.remark, _place(row.glyph))))
 
@@ -289,10 +287,9 @@ def _weight(one: FleetEntityState) -> int:
     return WORST_FIRST.index(one.state)
 
 
-def _reaches(view: FleetView, wanted: FleetRequest, draft: OrderDraft, expected: Expected) -> str:
-    addressed = {(one.name, one.boot) for one in expected.engines}
-    now = [one for one in view.engines if one.status is FleetStatus.REPORTING and (one.engine, one.boot) in addressed]
-    total = max(draft.text.reach, expected.count)
+def _reaches(wanted: FleetRequest, draft: OrderDraft) -> str:
+    now = [one for one in draft.expected.present if one.status is FleetStatus.REPORTING]
+    total = max(draft.text.reach, draft.expected.count)
     figures = [one.figures for one in now if one.figures is not None]
     sends = f"{rate(sum(one.sends_per_second for one in figures))} sends/s" if figures else "sends unknown"
     if len(figures) < len(now) and figures:
@@ -318,14 +315,14 @@ def _unwell(engines: Iterable[FleetEngine], wanted: FleetRequest) -> str:
     )
 
 
-def _silent(view: FleetView, wanted: FleetRequest, expected: Expected, now: float) -> str:
-    silent = [one for one in expected.engines if one.is_silent]
+def _silent(wanted: FleetRequest, expected: Expected, now: float) -> str:
+    silent = sorted(expected.silent, key=lambda one: untrusted_text.natural(one[0]))
     count = len(silent) + expected.unnamed
     if not count:
         return ""
     each = [
-        f"{name(one.name)} {'never heard' if one.heard_at is None else f'since {minute(one.heard_at, now)}'}"
-        for one in sorted(silent, key=lambda one: untrusted_text.natural(one.name))[:MAX_LISTED]
+        f"{name(engine)} {'never heard' if heard_at is None else f'since {minute(heard_at, now)}'}"
+        for engine, heard_at in silent[:MAX_LISTED]
     ]
     each += [f"{len(silent) - MAX_LISTED} more"] if silent[MAX_LISTED:] else []
     each += [f"{expected.unnamed} unknown"] if expected.unnamed else []
@@ -347,12 +344,11 @@ def _end(action: Action, draft: OrderDraft, now: float) -> tuple[str, str]:
     return "Until", f"{minute(now + seconds, now)}, in {age(seconds)}; then released, with alarms 30 and 5 min before"
 
 
-def _refusals(view: FleetView, expected: Expected) -> list[str]:
+def _refusals(expected: Expected) -> list[str]:
     """Return the engines that say that they take no signed order, by reason."""
-    addressed = {(one.name, one.boot) for one in expected.engines}
     reasons: dict[str, list[str]] = {}
-    for one in fleet_sentences.present(view):
-        if (one.engine, one.boot) in addressed and not one.takes.acts:
+    for one in fleet_sentences.worst_first(expected.present):
+        if not one.takes.acts:
             reasons.setdefault(str(one.takes), []).append(one.engine)
     return [f"{len(who)} {why}: {names(who, MAX_LISTED)}" for why, who in reasons.items()]
 
@@ -424,7 +420,7 @@ def draft_order(view: FleetView, wanted: FleetRequest, *, primary: str, secondar
         to_type=typed,
         needs_partial=needs_partial(expected, is_flooded=view.is_flooded and engines is None),
         expected=expected,
-        takes=_takes(view, expected, me.signers if me is not None else ""),
+        takes=_takes(expected, me.signers if me is not None else ""),
     )
 
 
@@ -462,16 +458,14 @@ def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float |
         raise ConfigurationError(f"{verb.label} stands for {age(MAX_STANDING_SECONDS)} at most")
 
 
-def _takes(view: FleetView, expected: Expected, mine: str) -> tuple[str, ...]:
+def _takes(expected: Expected, mine: str) -> tuple[str, ...]:
     """Return which addressed engines take no signed order, or decide by another file of signers than `mine`."""
-    keys = {one.key for one in expected.engines}
-    addressed = [one for one in view.engines if (one.engine.casefold(), one.boot) in keys]
-    by_reason: dict[str, list[FleetEngine]] = {}
-    for one in addressed:
+    by_reason: dict[str, list[str]] = {}
+    for one in expected.present:
         if not one.takes.acts:
-            by_reason.setdefault(f"will refuse ({one.takes.value})", []).append(one)
-    remarks = [f"{reason}: {_few([one.engine for one in them])}" for reason, them in by_reason.items()]
-    if others := with_other_signers((one for one in addressed if one.takes.acts), mine):
+            by_reason.setdefault(f"will refuse ({one.takes.value})", []).append(one.engine)
+    remarks = [f"{reason}: {_few(them)}" for reason, them in by_reason.items()]
+    if others := with_other_signers((one for one in expected.present if one.takes.acts), mine):
         remarks.append(f"may refuse (another file of signers): {_few(list(others))}")
     return tuple(remarks)
 

@@ -227,8 +227,12 @@ def fleet_word(view: FleetView, alarms: Sequence[object]) -> str:
 
 def present(view: FleetView) -> tuple[FleetEngine, ...]:
     """Return the engines that have not said goodbye, the worst first, then by name."""
-    found = [one for one in view.engines if one.status is not FleetStatus.ENDED]
-    return tuple(sorted(found, key=lambda one: (_place(one.state), natural(one.engine), one.boot)))
+    return worst_first(one for one in view.engines if one.status is not FleetStatus.ENDED)
+
+
+def worst_first(engines: Iterable[FleetEngine]) -> tuple[FleetEngine, ...]:
+    """Return engines, the worst first, then by name."""
+    return tuple(sorted(engines, key=lambda one: (_place(one.state), natural(one.engine), one.boot)))
 
 
 def _place(state: str) -> int:

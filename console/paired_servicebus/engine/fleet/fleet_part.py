@@ -54,7 +54,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     WriteFailed,
     Written,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
+from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.fleet.roster.roster import syphons_elsewhere, usage_from
@@ -557,11 +557,11 @@ async def join_fleet(
     book = EngineOrders(engine=me, verbs=FLEET_VERBS, kept=kept)
     book.judge_again(verdicts_by(book, signers))
     member = FleetMember(
-        Identity(author=author, signers=signers.hash),
+        author,
+        signers=signers.hash,
         expect=fleet.expect,
         spread=random.random(),
         orders=book,
-        verbs=FLEET_VERBS,
     )
     return FleetPart(
         member,

@@ -297,7 +297,7 @@ class EngineOrders:
     """
 
     def __init__(self, *, engine: ThisEngine, verbs: FleetVerbs, kept: Kept | None = None) -> None:
-        self._engine, self._verbs = engine, verbs
+        self._engine, self.verbs = engine, verbs
         kept = Kept() if kept is None else kept
         self._is_new = not kept.is_informed
         self._register = Register(verbs, kept.seen)
@@ -306,8 +306,6 @@ class EngineOrders:
         self._local = {subject: (at, how) for subject, at, how in kept.local}
         self._under_way: dict[Subject, SeenOrder | StandingFleetOrder] = {}
         """The subjects of acts whose result is not known yet."""
-        self._contested: set[Subject] = set()
-        """Those of them about which a local operator acted meanwhile: the order is carried out again."""
         self._claimed = Register(verbs)
         """What an engine that verifies nothing shows; it decides nothing."""
         self._refusals: deque[OrderRow] = deque(maxlen=MAX_REFUSALS)
@@ -355,7 +353,7 @@ class EngineOrders:
         A new engine cannot know whether an order that it reads after the end of its key was signed before: it obeys
         neither that order nor an older one of its subjects.
         """
-        void = why_void(one.order.text, one.signer, engine=self._engine, verbs=self._verbs, first_at=first_at)
+        void = why_void(one.order.text, one.signer, engine=self._engine, verbs=self.verbs, first_at=first_at)
         if void is None or (void.rule is Rule.KEY and self._is_new and self._has_room):
             signer = one.signer
             seen = SeenOrder(
@@ -377,7 +375,7 @@ class EngineOrders:
             void = self.see(VerifiedOrder(order=order, signer=signer), post.enqueued_at)
         else:
             unknown = Unverified(why="look only", looks_only=True) if signer is None else signer
-            void = why_void(order.text, unknown, engine=self._engine, verbs=self._verbs, first_at=post.enqueued_at)
+            void = why_void(order.text, unknown, engine=self._engine, verbs=self.verbs, first_at=post.enqueued_at)
             if (unknown.looks_only or unknown.is_unknown) and self._register.find(order.id) is None:
                 self._claim(order, post.enqueued_at)
         if void is not None and void.rule is not Rule.OVER and is_meant(order.text.engines, self._engine.name):
@@ -385,7 +383,7 @@ class EngineOrders:
 
     def _claim(self, order: Order, first_at: float) -> None:
         anybody = Signer(by="", fingerprint="")
-        void = why_void(order.text, anybody, engine=self._engine, verbs=self._verbs, first_at=first_at)
+        void = why_void(order.text, anybody, engine=self._engine, verbs=self.verbs, first_at=first_at)
         if void is None and len(self._claimed.orders) < MAX_UNPROVEN:
             self._claimed.add(SeenOrder(order=order, by="", fingerprint="", first_at=first_at))
 
@@ -401,13 +399,13 @@ class EngineOrders:
 
     def check(self, order: Order, signer: Signer | Unverified, at: float) -> str:
         """Return why an order would be void if it were posted now; empty if it would count."""
-        void = why_void(order.text, signer, engine=self._engine, verbs=self._verbs, first_at=at, at=at)
+        void = why_void(order.text, signer, engine=self._engine, verbs=self.verbs, first_at=at, at=at)
         return "" if void is None else void.text
 
     def judge_again(self, verdicts: dict[str, bool]) -> None:
         """Note which seen orders the present file of operators verifies, by id."""
         self._refusals.clear()
-        self._claimed = Register(self._verbs)
+        self._claimed = Register(self.verbs)
         self._changed()
         again = {one.order.id for one in self._register.orders if not one.counts and verdicts.get(one.order.id)}
         self._answered = {key: one for key, one in self._answered.items() if one.order_id not in again}
@@ -512,13 +510,15 @@ class EngineOrders:
         """Return why an order that was never answered is not carried out; empty: it is."""
         if not one.counts:
             return NO_RIGHT
-        local = self._local.get(subject)
-        if local is not None and one.text.issued_at <= local[0]:
-            return f"overtaken: {local[1] or RELEASED_HERE}"
+        if self._is_overtaken(subject, one):
+            return f"overtaken: {self._local[subject][1] or RELEASED_HERE}"
         held = self._applied.get(subject)
         if one.text.until <= at and held is None:
             return f"its time was over at {day_and_clock(one.text.until)}"
         return "its time is over" if one.text.until <= at else ""
+
+    def _is_overtaken(self, subject: Subject, one: SeenOrder) -> bool:
+        return subject in self._local and one.text.issued_at <= self._local[subject][0]
 
     def _subject(self, one: SeenOrder, target: str) -> Subject:
         return self._register.verb(one).stands_for, one.text.scope, target.casefold()
@@ -543,11 +543,10 @@ class EngineOrders:
                 continue
             del self._under_way[subject]
             is_failed, is_newest = subject[2] in failed, subject in newest and newest[subject].order.id == order_id
+            is_contested = self._is_overtaken(subject, one)  # a local operator acted meanwhile: carried out again
             if not is_failed:
                 self._hold(subject, one)
-            if subject in self._contested:
-                self._contested.discard(subject)
-            elif is_newest:
+            if is_newest and not is_contested:
                 refused = Outcome.REFUSED if outcome is Outcome.DONE else outcome
                 self._answer(subject, one, refused if is_failed else Outcome.DONE, text)
 
@@ -562,7 +561,6 @@ class EngineOrders:
     def note_undone(self, order: StandingFleetOrder) -> None:
         """Note that an Undo was performed."""
         self._under_way.pop(order.subject, None)
-        self._contested.discard(order.subject)
         held = self._applied.get(order.subject)
         if held is not None and held.order_id == order.order_id:
             del self._applied[order.subject]
@@ -585,9 +583,7 @@ class EngineOrders:
             one = newest.get(subject)
             self._local[subject] = (at if one is None else max(at, one.text.issued_at), how)
             self._applied.pop(subject, None)
-            if subject in self._under_way:
-                self._contested.add(subject)
-            elif one is not None and not self._is_answered(subject, one):
+            if subject not in self._under_way and one is not None and not self._is_answered(subject, one):
                 self._answer(subject, one, Outcome.REFUSED, f"overtaken: {how or RELEASED_HERE}")
         self._changed()
 

@@ -31,34 +31,26 @@ Expect = int | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedEngine:
-    """An engine that should answer. boot: empty if only its name is known; heard_at: None if it was never heard."""
-
-    name: str
-    boot: str = ""
-    heard_at: float | None = None
-    is_silent: bool = True
-    """Whether it does not report, so that it will not answer soon."""
-
-    @property
-    def key(self) -> Boot:
-        return self.name.casefold(), self.boot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The engines that should answer.
+    """The engines that should answer."""
 
-    unnamed: further ones, of which only the number is known. claimed: engines that are only claimed, in a flood.
-    """
-
-    engines: tuple[ExpectedEngine, ...]
+    present: tuple[FleetEngine, ...]
+    never_heard: tuple[str, ...] = ()
+    """Names of further ones."""
     unnamed: int = 0
+    """Further ones, of which only the number is known."""
     claimed: int = 0
+    """Engines that are only claimed, in a flood: they are none of the above."""
 
     @property
     def count(self) -> int:
-        return len(self.engines) + self.unnamed
+        return len(self.present) + len(self.never_heard) + self.unnamed
+
+    @property
+    def silent(self) -> tuple[tuple[str, float | None], ...]:
+        """Return those that will not answer soon, and when they were heard; None: never."""
+        silent = ((one.engine, one.heard_at) for one in self.present if one.status is not FleetStatus.REPORTING)
+        return (*silent, *((name, None) for name in self.never_heard))
 
 
 def addressed_engines(engines: tuple[str, ...] | None, known: Iterable[FleetEngine], expect: Expect = None) -> Expected:
@@ -73,19 +65,13 @@ def addressed_engines(engines: tuple[str, ...] | None, known: Iterable[FleetEngi
     if engines is not None:
         names = engines
     meant = [one for one in known if one.status is not FleetStatus.ENDED and is_meant(names, one.engine)]
-    present = tuple(
-        ExpectedEngine(
-            name=one.engine, boot=one.boot, heard_at=one.heard_at, is_silent=one.status is not FleetStatus.REPORTING
-        )
-        for one in meant
-        if engines is not None or not one.is_claimed
-    )
-    heard = {one.name.casefold() for one in present}
+    present = tuple(one for one in meant if engines is not None or not one.is_claimed)
+    heard = {one.engine.casefold() for one in present}
     missing = {name.casefold(): name for name in names or () if name.casefold() not in heard}
-    unnamed = max(0, expect - len(present)) if isinstance(expect, int) and engines is None else 0
     return Expected(
-        engines=(*present, *(ExpectedEngine(name=name) for name in missing.values())),
-        unnamed=unnamed,
+        present=present,
+        never_heard=tuple(missing.values()),
+        unnamed=max(0, expect - len(present)) if isinstance(expect, int) and engines is None else 0,
         claimed=len(meant) - len(present),
     )
 
@@ -95,7 +81,7 @@ def needs_partial(expected: Expected, *, is_flooded: bool = False) -> str:
 
     is_flooded: more engines are claimed than can be: then silence says nothing, and blocks no order.
     """
-    silent = [] if is_flooded else [one.name for one in expected.engines if one.is_silent]
+    silent = [] if is_flooded else [name for name, _ in expected.silent]
     count = len(silent) + expected.unnamed
     if not count:
         return ""
@@ -124,10 +110,11 @@ def order_views(
 
 def _view(one: SeenOrder, verbs: FleetVerbs, expected: Expected, answers: Mapping[Boot, OrderRow]) -> FleetOrder:
     text, verb = one.text, verbs[one.text.verb]
-    rows = [(engine, answers.get(engine.key)) for engine in expected.engines]
-    done = [engine.name for engine, row in rows if row is not None and row.outcome is Outcome.DONE]
-    refused = [(engine.name, row.text) for engine, row in rows if row is not None and row.outcome is not Outcome.DONE]
-    silent = [(engine.name, engine.heard_at) for engine, row in rows if row is None]
+    rows = [(engine, answers.get((engine.engine.casefold(), engine.boot))) for engine in expected.present]
+    done = [engine.engine for engine, row in rows if row is not None and row.outcome is Outcome.DONE]
+    refused = [(engine.engine, row.text) for engine, row in rows if row is not None and row.outcome is not Outcome.DONE]
+    silent: list[tuple[str, float | None]] = [(engine.engine, engine.heard_at) for engine, row in rows if row is None]
+    silent += [(name, None) for name in expected.never_heard]
     return FleetOrder(
         id=one.order.id,
         verb=verb.id,
