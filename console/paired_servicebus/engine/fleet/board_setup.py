@@ -86,8 +86,8 @@ async def set_up_boards(admin: Management, primary: str) -> BoardSetup:
         found = facts.get(path.casefold())
         if found is None:
             continue  # management does not list it yet: it has the settings that it was created with
-        if found.partitioned:
-            await _undo(admin, [one for one in created if one == path])
+        if found.partitioned and path in created:
+            await _manage(admin.delete_queue(path), f"deleting the partitioned board {path}")
         refusal = _refusal(found, path)
         if refusal:
             raise FleetBoardError(refusal)
@@ -128,30 +128,28 @@ def differences(queue: QueueFacts, path: str) -> list[str]:
 
 
 async def _list(admin: Management, prefix: str) -> dict[str, QueueFacts]:
-    try:
-        listed = await bounded(admin.queues(prefix), CALL_SECONDS, "listing the boards")
-    except (AzureError, OSError, TimeoutError, ValueError) as error:
-        raise _failure("listing the boards", error) from error
-    return {queue.path.casefold(): queue for queue in listed}
+    return {queue.path.casefold(): queue for queue in await _manage(admin.queues(prefix), "listing the boards")}
 
 
 async def _create(admin: Management, path: str) -> bool:
     """Create a board; return False if another engine was faster."""
     try:
-        await bounded(admin.create_queue(path, WANTED), CALL_SECONDS, f"creating {path}")
-    except (AzureError, OSError, TimeoutError, ValueError) as error:
-        if is_there_already(error):
+        await _manage(admin.create_queue(path, WANTED), f"creating the board {path}")
+    except FleetBoardError as error:
+        if isinstance(error.__cause__, Exception) and is_there_already(error.__cause__):
             return False
-        raise _failure(f"creating the board {path}", error) from error
+        raise
     return True
 
 
-async def _undo(admin: Management, paths: list[str]) -> None:
-    for path in paths:
-        try:
-            await bounded(admin.delete_queue(path), CALL_SECONDS, f"deleting {path}")
-        except (AzureError, OSError, TimeoutError, ValueError) as error:
-            raise _failure(f"deleting the partitioned board {path}", error) from error
+async def _manage(request: Awaitable[T], task: str) -> T:
+    """Await a call of management. Raises FleetBoardError: one sentence with the remedy."""
+    try:
+        return await bounded(request, CALL_SECONDS, task)
+    except ResourceNotFoundError as error:
+        raise FleetBoardError(f"{task} failed, the board is missing: run {SETUP_VERB}", is_missing=True) from error
+    except (AzureError, OSError, TimeoutError, ValueError) as error:
+        raise _failure(task, error) from error
 
 
 def _failure(task: str, error: Exception) -> FleetBoardError:
@@ -204,7 +202,8 @@ async def set_up_rules(admin: RuleManagement, primary: str, peek_with: PeekWith)
             before = present[name].rights if name in present else frozenset[str]()
             if rights <= before:
                 continue
-            await _put(admin, path, AccessRule(name=name, rights=rights | before, key=_new_key()))
+            key = b64encode(secrets.token_bytes(32)).decode("ascii")
+            await _put(admin, path, AccessRule(name=name, rights=rights | before, key=key))
             remarks.append(f"the rule {name} of {path} gives {_listed(rights | before)}")
     path = board_path(primary, Board.ORDERS)
     engines = next(rule for rule in await _read(admin, path) if rule.name == ENGINES)
@@ -221,19 +220,6 @@ async def _read(admin: RuleManagement, path: str) -> tuple[AccessRule, ...]:
 
 async def _put(admin: RuleManagement, path: str, rule: AccessRule) -> None:
     await _manage(admin.put_rule(path, rule), f"writing the rule {rule.name} of {path}")
-
-
-async def _manage(request: Awaitable[T], task: str) -> T:
-    try:
-        return await bounded(request, CALL_SECONDS, task)
-    except ResourceNotFoundError as error:
-        raise FleetBoardError(f"{task} failed, the board is missing: run {SETUP_VERB}", is_missing=True) from error
-    except (AzureError, OSError, TimeoutError, ValueError) as error:
-        raise _failure(task, error) from error
-
-
-def _new_key() -> str:
-    return b64encode(secrets.token_bytes(32)).decode("ascii")
 
 
 def _listed(rights: frozenset[str]) -> str:

@@ -7,7 +7,7 @@ that this engine cannot read makes no engine silent. An engine is gone after PRE
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -106,6 +106,8 @@ def _rank(parts: Sequence[FleetEntity]) -> tuple[int, int, str]:
 PRESENCE_MARGIN: Final = 300.0
 """Seconds that a presence may be late."""
 MISSED_REPORTS: Final = 3.0
+KNOWN_AFTER: Final = 10.0
+"""Seconds between two documents of a boot from which it is known: a flood names each engine once."""
 
 Stamp = tuple[float, int]
 _NEVER: Final[Stamp] = (-1.0, -1)
@@ -114,8 +116,8 @@ _NEVER: Final[Stamp] = (-1.0, -1)
 class EngineRecord:
     """The latest documents of one engine's boot."""
 
-    def __init__(self, *, is_own: bool = False) -> None:
-        self.is_own = is_own
+    def __init__(self, *, is_own: bool = False, is_expected: bool = False) -> None:
+        self.is_own, self._is_expected = is_own, is_expected
         self.first_at = float("inf")
         self.heard: Stamp = _NEVER
         self.presence: Presence | None = None
@@ -172,6 +174,11 @@ class EngineRecord:
             self.destinations = bounded(report.snapshot.syphon.destinations, "destinations")
             self.figures = sum_figures(report.snapshot, stamp[0])
             self.report_pace = min(max(bound_number(report.pace), REPORT_LEAST), LOOK_MOST)
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether it is more than a claim: expected, or heard twice."""
+        return self.is_own or self._is_expected or self.heard[0] - self.first_at >= KNOWN_AFTER
 
     @property
     def has_ended(self) -> bool:
@@ -352,8 +359,6 @@ def _names(engines: list[FleetEngine]) -> tuple[str, ...]:
 MAX_ENGINES: Final = 500
 """Boots kept: anybody with Send can invent more. This engine's, expected and known ones stay; of the others the newest
 stay, and the rest is counted."""
-KNOWN_AFTER: Final = 10.0
-"""Seconds between two documents of a boot from which it is known: a flood names each engine once."""
 MAX_ROWS: Final = 100_000
 """Entities kept over all reports; a report above it contributes only the entities in its presence."""
 MAX_NAMED: Final = 5
@@ -375,9 +380,7 @@ class Roster:
         self._expected = frozenset(bound_text(one).casefold() for one in expected)
         self._flooded_until = -inf
         self._records: dict[Key, EngineRecord] = {}
-        self._strangers: dict[Key, None] = {}
-        """Boots that are neither expected nor known, in the order of their first documents."""
-        self._rows = 0
+        """By the boot, in the order of their first documents."""
         self.skipped = 0
         """Documents of other pairings, or above the limits."""
 
@@ -393,24 +396,21 @@ class Roster:
         if record is None:
             self.skipped += 1
             return False
-        self._change(record, lambda: record.read(post))
-        if record.heard[0] - record.first_at >= KNOWN_AFTER:
-            self._strangers.pop(_key_of(author), None)
+        record.read(post)
+        self._limit_rows(record)
         return True
 
     def read_own(self, document: Presence | Report, now: float) -> None:
         """Take a document in that this engine has posted. now: about the namespace's time."""
         record = self._admit(self._own, now, now)
         if record is not None:
-            self._change(record, lambda: record.read_own(document, now))
+            record.read_own(document, now)
+            self._limit_rows(record)
 
-    def _change(self, record: EngineRecord, change: Callable[[], None]) -> None:
-        """Change a record; drop the rows of its report above MAX_ROWS."""
-        self._rows -= record.size
-        change()
-        if self._rows + record.size > MAX_ROWS:
+    def _limit_rows(self, record: EngineRecord) -> None:
+        """Drop the rows of a record that was changed, if all have more than MAX_ROWS."""
+        if record.size and sum(one.size for one in self._records.values()) > MAX_ROWS:
             record.entities, record.destinations = (), ()
-        self._rows += record.size
 
     def _admit(self, key: Key, at: float, now: float) -> EngineRecord | None:
         """Return the record of a boot, or a new one; None: there is no room for it."""
@@ -421,19 +421,13 @@ class Roster:
             self.forget_gone(now)
         if len(self._records) >= MAX_ENGINES:
             self._flooded_until = max(self._flooded_until, at + PRESENCE_SECONDS)
-            oldest = next(iter(self._strangers), None)
+            oldest = next((one for one, record in self._records.items() if not record.is_known), None)
             if oldest is None:
                 return None
-            self._forget(oldest)
+            del self._records[oldest]
             self.skipped += 1
-        record = self._records[key] = EngineRecord(is_own=key == self._own)
-        if key != self._own and key[0] not in self._expected:
-            self._strangers[key] = None
+        record = self._records[key] = EngineRecord(is_own=key == self._own, is_expected=key[0] in self._expected)
         return record
-
-    def _forget(self, key: Key) -> None:
-        self._rows -= self._records.pop(key).size
-        self._strangers.pop(key, None)
 
     def is_flooded(self, now: float) -> bool:
         """Return whether more engines are claimed than can be. now: the namespace's time."""
@@ -442,7 +436,7 @@ class Roster:
     def forget_gone(self, now: float) -> None:
         """Forget engines that were not heard for PRESENCE_SECONDS."""
         for key in [key for key, one in self._records.items() if one.heard[0] + PRESENCE_SECONDS <= now]:
-            self._forget(key)
+            del self._records[key]
 
     def engines(self, now: float, *, watched_since: float | None = None, pace: float = 15.0) -> RosterView:
         """Return the engines at a time by the namespace's clock; EngineRecord.status has the arguments."""
@@ -451,7 +445,7 @@ class Roster:
         for (name, _), record in sorted(self._records.items()):
             if record.is_shown:
                 boots[name].append(record)
-        claims = {id(self._records[key]) for key in self._strangers} if self.is_flooded(now) else set[int]()
+        is_flooded = self.is_flooded(now)
         shown = list[EngineReport]()
         for records in boots.values():
             running = _without_replaced(records)
@@ -459,7 +453,7 @@ class Roster:
             rival = sum(1 for _, status in statuses if status is FleetStatus.REPORTING)
             for record, status in statuses:
                 others = max(rival - 1, 0) if status is FleetStatus.REPORTING else 0
-                view = record.view(status, others, is_claimed=id(record) in claims)
+                view = record.view(status, others, is_claimed=is_flooded and not record.is_known)
                 if view is not None:
                     shown.append(
                         EngineReport(
