@@ -13,7 +13,7 @@ from tests.alarm_views import condition
 from tests.approval import Approve
 from tests.fleet_views import AT, at, calm, engine, outage, seen
 
-from paired_servicebus.core.fleet.board.board_reader import sum_figures
+from paired_servicebus.core.fleet.board_reader import sum_figures
 from paired_servicebus.core.gateway.gateway_sentences import client_name, todo, verdict, where_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView

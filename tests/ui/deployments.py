@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from paired_servicebus.core.fleet.roster.roster import EngineReport, merge_entities
+from paired_servicebus.core.fleet.roster import EngineReport, merge_entities
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import (
     FleetEngine,

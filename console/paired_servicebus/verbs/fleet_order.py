@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, encode_order_text, is_meant
-from paired_servicebus.core.fleet.orders.order_answers import MAX_LISTED, NO_ANSWER, exit_status
+from paired_servicebus.core.fleet.order_answers import MAX_LISTED, NO_ANSWER, exit_status
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import typed_right

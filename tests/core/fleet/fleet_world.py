@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from paired_servicebus.core.fleet.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board, Document, Posted, Report, kind_of
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
@@ -20,8 +21,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
+from paired_servicebus.core.fleet.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import (
     EntityView,

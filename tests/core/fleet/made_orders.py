@@ -14,7 +14,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     VerifiedOrder,
     encode_order_text,
 )
-from paired_servicebus.core.fleet.orders.order_rules import MAX_STANDING_SECONDS, to_type
+from paired_servicebus.core.fleet.order_rules import MAX_STANDING_SECONDS, to_type
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 T0 = 1_800_000_000.0

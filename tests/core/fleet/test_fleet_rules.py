@@ -13,13 +13,14 @@ from tests.core.fleet.fleet_world import START, FleetWorld, author, engine_order
 from tests.core.fleet.made_orders import made_order
 
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.board.board_reader import (
+from paired_servicebus.core.fleet.board_reader import (
     FLOODED_FROM,
     BoardReader,
     CountingPosts,
     NamespaceClock,
     bound_snapshot,
 )
+from paired_servicebus.core.fleet.engine_orders import SeenOrder
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Goodbye,
@@ -43,9 +44,8 @@ from paired_servicebus.core.fleet.fleet_events import (
     WriteFailed,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember, OwnDocuments
-from paired_servicebus.core.fleet.orders.engine_orders import SeenOrder
-from paired_servicebus.core.fleet.orders.order_answers import addressed_engines, order_views
-from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
+from paired_servicebus.core.fleet.order_answers import addressed_engines, order_views
+from paired_servicebus.core.fleet.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import DestinationView, EntityView, SyphonStatus

@@ -41,7 +41,7 @@ def new_id() -> str:
 
 def presence(**changes: Any) -> Presence:
     chosen: dict[str, Any] = {
-        "id": new_id(), "author": AUTHOR, "started_at": 100.5, "queues": (0, 1), "syphon": "idle", "paused_queues": (),
+        "id": new_id(), "author": AUTHOR, "started_at": 100.5, "queues": (0, 1), "syphon": "idle",
         "states": ((State.HEALTHY, 2), (State.FAILED_OVER, 1)),
         "not_well": (FleetEntityState(path="payments", state=State.FAILED_OVER, since=99.0),),
         "takes": Takes.SIGNED, "signers": "SHA256:x", "clock_offset": None, "newest_order": 7.5,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText, encode_order_text
-from paired_servicebus.core.fleet.orders.order_rules import to_type
+from paired_servicebus.core.fleet.order_rules import to_type
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.targets import Scope
 from tests.engine.fleet.pens import Pen, field

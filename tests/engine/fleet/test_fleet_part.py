@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.fleet import fleet_member, pace
+from paired_servicebus.core.fleet.engine_orders import EngineOrders, Kept
 from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, Outcome, Posted, Signer
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, OrderEnded, Undo
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept
-from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
+from paired_servicebus.core.fleet.order_rules import ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet import fleet_part
 from paired_servicebus.engine.fleet.fleet_part import FleetPart

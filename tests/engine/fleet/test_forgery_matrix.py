@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.core.fleet.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Order,
@@ -23,8 +24,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     order_id,
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
+from paired_servicebus.core.fleet.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.board_codec import read_post, write_post

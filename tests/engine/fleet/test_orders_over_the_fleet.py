@@ -27,7 +27,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     encode_order_text,
     order_id,
 )
-from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES
+from paired_servicebus.core.fleet.roster import MAX_ENGINES
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView

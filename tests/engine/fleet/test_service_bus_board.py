@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.board.board_reader import BoardReader, NamespaceClock
+from paired_servicebus.core.fleet.board_reader import BoardReader, NamespaceClock
 from paired_servicebus.core.fleet.fleet_documents import Board, Posted, Watch
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
 from paired_servicebus.engine.fleet import service_bus_board

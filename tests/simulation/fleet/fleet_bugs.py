@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
-from paired_servicebus.core.fleet import fleet_documents, pace
-from paired_servicebus.core.fleet.board.board_reader import BoardReader, CountingPosts, LookResult
+from paired_servicebus.core.fleet import engine_orders, fleet_documents, order_answers, order_rules, pace
+from paired_servicebus.core.fleet.board_reader import BoardReader, CountingPosts, LookResult
+from paired_servicebus.core.fleet.engine_orders import EngineOrders, Kept, Register, SeenOrder
 from paired_servicebus.core.fleet.fleet_documents import (
     Order,
     OrderRow,
@@ -24,9 +25,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     VerifiedOrder,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect, OrderEnded
-from paired_servicebus.core.fleet.orders import engine_orders, order_answers, order_rules
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, Register, SeenOrder
-from paired_servicebus.core.fleet.orders.order_rules import Rule
+from paired_servicebus.core.fleet.order_rules import Rule
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.operator import fleet_question
 from tests.simulation.planted_bugs.bug import Patch

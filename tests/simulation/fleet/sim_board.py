@@ -11,7 +11,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.fleet.board.board_reader import carried_by
+from paired_servicebus.core.fleet.board_reader import carried_by
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,

@@ -30,7 +30,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Watch,
     encode_order_text,
 )
-from paired_servicebus.core.fleet.orders.order_rules import to_type
+from paired_servicebus.core.fleet.order_rules import to_type
 from paired_servicebus.core.model.fleet_view import Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.fleet_plan import (

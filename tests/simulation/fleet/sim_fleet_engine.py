@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
+from paired_servicebus.core.fleet.engine_orders import EngineOrders, Kept, to_take_up
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
     Author,
@@ -43,8 +44,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept, to_take_up
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (

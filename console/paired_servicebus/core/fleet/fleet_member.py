@@ -25,7 +25,7 @@ from math import inf
 from typing import Final, assert_never
 
 from paired_servicebus.core.fleet import fleet_events, pace
-from paired_servicebus.core.fleet.board.board_reader import (
+from paired_servicebus.core.fleet.board_reader import (
     MAX_DIFFERENCES,
     READ,
     WRITE,
@@ -36,6 +36,7 @@ from paired_servicebus.core.fleet.board.board_reader import (
     bound_snapshot,
     bound_text,
 )
+from paired_servicebus.core.fleet.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
     MAX_NOT_WELL,
@@ -54,11 +55,10 @@ from paired_servicebus.core.fleet.fleet_documents import (
     kind_of,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.orders.order_answers import order_views
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS
+from paired_servicebus.core.fleet.order_answers import order_views
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
-from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
+from paired_servicebus.core.fleet.roster import Roster, RosterView
 from paired_servicebus.core.model.entity_state import WELL
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEntityState, FleetView, Takes
 from paired_servicebus.core.model.snapshot import MOVING_STATUSES, Snapshot, SyphonStatus

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.order_rules import FleetVerb, FleetVerbs
+from paired_servicebus.core.fleet.order_rules import FleetVerb, FleetVerbs
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue

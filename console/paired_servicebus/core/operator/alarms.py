@@ -18,7 +18,7 @@ from typing import Final
 from paired_servicebus.core.accounting.refused_calls import REPLACE
 from paired_servicebus.core.backlog.backlog_totals import FULL_SHARE, share_used, stranded_messages
 from paired_servicebus.core.backlog.depth_readings import seconds_until
-from paired_servicebus.core.fleet.roster.roster import lacks_syphon
+from paired_servicebus.core.fleet.roster import lacks_syphon
 from paired_servicebus.core.gateway.gateway_sentences import turned_away
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView

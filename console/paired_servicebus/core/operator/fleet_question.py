@@ -14,14 +14,14 @@ from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import MAX_NAMED_ENGINES, OrderText, too_long
-from paired_servicebus.core.fleet.orders.order_answers import (
+from paired_servicebus.core.fleet.order_answers import (
     MAX_LISTED,
     Expect,
     Expected,
     addressed_engines,
     needs_partial,
 )
-from paired_servicebus.core.fleet.orders.order_rules import (
+from paired_servicebus.core.fleet.order_rules import (
     DEFAULT_STANDING_SECONDS,
     MAX_STANDING_SECONDS,
     FleetVerb,

@@ -13,7 +13,7 @@ from enum import IntEnum
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.engine_orders import ALARM_SECONDS
+from paired_servicebus.core.fleet.engine_orders import ALARM_SECONDS
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import (

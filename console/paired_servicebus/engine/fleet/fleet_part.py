@@ -24,6 +24,7 @@ import msgspec
 
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, FleetBoardError, WireUnavailableError
+from paired_servicebus.core.fleet.engine_orders import EngineOrders, Kept
 from paired_servicebus.core.fleet.fleet_documents import (
     Author,
     Board,
@@ -55,9 +56,8 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.orders.engine_orders import EngineOrders, Kept
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
-from paired_servicebus.core.fleet.roster.roster import syphons_elsewhere, usage_from
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, ThisEngine
+from paired_servicebus.core.fleet.roster import syphons_elsewhere, usage_from
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, Trouble, TroubleKind

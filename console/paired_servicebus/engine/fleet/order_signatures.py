@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
-from paired_servicebus.core.fleet.board.board_reader import carried_by
+from paired_servicebus.core.fleet.board_reader import carried_by
 from paired_servicebus.core.fleet.fleet_documents import Order, Posted, Signer, Unverified, VerifiedOrder
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.extras import DISTRIBUTION

@@ -28,7 +28,7 @@ from typing import Final, Self
 
 from paired_servicebus.core.accounting.send_times import Buckets
 from paired_servicebus.core.errors import PairedError, UnreadableError
-from paired_servicebus.core.fleet.orders.engine_orders import Kept, to_take_up
+from paired_servicebus.core.fleet.engine_orders import Kept, to_take_up
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_condition import condition_of

@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verified
 
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
-from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
-from paired_servicebus.core.fleet.orders.engine_orders import (
+from paired_servicebus.core.fleet.engine_orders import (
     MAX_AHEAD_SECONDS,
     MAX_REFUSALS,
     NOT_KEPT,
@@ -22,7 +20,9 @@ from paired_servicebus.core.fleet.orders.engine_orders import (
     Kept,
     to_take_up,
 )
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
+from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 ME = ThisEngine(name="web-1", primary="shop-ne", secondary="shop-we")

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
-from paired_servicebus.core.fleet.board.board_reader import (
+from paired_servicebus.core.fleet.board_reader import (
     MAX_REASON,
     OFF_BY,
     bound_number,

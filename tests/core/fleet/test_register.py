@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, made_text
 
 from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.fleet.engine_orders import Register, SeenOrder
 from paired_servicebus.core.fleet.fleet_documents import (
     OLDER,
     Order,
@@ -20,8 +21,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     encode_order_text,
     order_id,
 )
-from paired_servicebus.core.fleet.orders.engine_orders import Register, SeenOrder
-from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, RULES, Rule, ThisEngine, why_void
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, RULES, Rule, ThisEngine, why_void
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 
 ME = ThisEngine(name="web-1", primary="SHOP-NE", secondary="shop-we")

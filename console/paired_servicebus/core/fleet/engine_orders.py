@@ -40,7 +40,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     is_meant,
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
-from paired_servicebus.core.fleet.orders.order_rules import (
+from paired_servicebus.core.fleet.order_rules import (
     ORDER_SECONDS,
     FleetVerb,
     FleetVerbs,

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.fleet.board.board_reader import bound_text
+from paired_servicebus.core.fleet.board_reader import bound_text
+from paired_servicebus.core.fleet.engine_orders import SeenOrder
 from paired_servicebus.core.fleet.fleet_documents import OrderRow, Outcome, is_meant
-from paired_servicebus.core.fleet.orders.engine_orders import SeenOrder
-from paired_servicebus.core.fleet.orders.order_rules import FleetVerbs
+from paired_servicebus.core.fleet.order_rules import FleetVerbs
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus
 from paired_servicebus.core.text.untrusted_text import repeated
 

@@ -1,1 +1,0 @@
-"""The reading of a board: cursor, namespace clock, bounds of foreign documents, and which posts count."""

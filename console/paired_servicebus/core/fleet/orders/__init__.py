@@ -1,1 +1,0 @@
-"""The rules of orders: which order counts, what stands, and who answered. Pure; every time is the namespace's."""

@@ -1,1 +1,0 @@
-"""Tests of paired_servicebus.core.fleet.orders."""
