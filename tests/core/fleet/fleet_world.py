@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from paired_servicebus.core.fleet.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board, Document, Posted, Report, kind_of
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, Report, board_of
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
     Clean,
@@ -21,7 +21,6 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import (
     EntityView,
@@ -64,8 +63,7 @@ def snapshot(
 
 
 def engine_orders(engine: str) -> EngineOrders:
-    me = ThisEngine(name=engine, primary="shop-ne", secondary="shop-we")
-    return EngineOrders(engine=me, verbs=FLEET_VERBS)
+    return EngineOrders(engine=author(engine), verbs=FLEET_VERBS)
 
 
 def fleet_member(engine: str, **options: object) -> FleetMember:
@@ -146,7 +144,7 @@ class FleetWorld:
                 self.operations["write"] += 1
                 if isinstance(document, Report):
                     self.first_report.setdefault(document.presence.author.engine, self.now)
-                self.boards[BOARD_OF[kind_of(document)]].write(document, effect.ttl, self.now)
+                self.boards[board_of(document)].write(document, effect.ttl, self.now)
                 return member.step(Written(at=self.own_time(place), document=document))
             case Clean():
                 self.operations["clean"] += self.boards[effect.board].clean(effect)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.fleet.fleet_world import author
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verified
 
 from paired_servicebus.core.fleet.engine_orders import (
@@ -22,10 +23,10 @@ from paired_servicebus.core.fleet.engine_orders import (
 )
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
-from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, ThisEngine
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
-ME = ThisEngine(name="web-1", primary="shop-ne", secondary="shop-we")
+ME = author("web-1")
 PAYMENTS = ("entity", "entity", "payments")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.fleet.fleet_world import author
 from tests.core.fleet.made_orders import SIGNER, T0, made_order, made_text
 
 from paired_servicebus.core.errors import UnreadableError
@@ -21,10 +22,10 @@ from paired_servicebus.core.fleet.fleet_documents import (
     encode_order_text,
     order_id,
 )
-from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, RULES, Rule, ThisEngine, why_void
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, RULES, Rule, why_void
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 
-ME = ThisEngine(name="web-1", primary="SHOP-NE", secondary="shop-we")
+ME = author("web-1", primary="SHOP-NE")
 
 
 def void(

@@ -16,7 +16,6 @@ from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.fleet.fleet_documents import Author, Board, OrderRow, Outcome, Presence, board_path
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
-from paired_servicebus.engine.fleet.board_codec import PostedBy
 from paired_servicebus.engine.fleet.board_setup import set_up_boards
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, open_board
 from paired_servicebus.pairing import tls_context
@@ -26,7 +25,6 @@ from paired_servicebus.secret import Secret
 from servicebus_sandbox import NamespaceSpec, Sandbox
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Expiry, Right
 
-POSTED_BY = PostedBy(pairing="orders", engine="orders@web-1", boot="b1")
 AUTHOR = Author(
     engine="orders@web-1", boot="b1", host="web-1", pid=1, program="shop", version="1", pairing="orders",
     environment="test", primary="primary", secondary="secondary",
@@ -93,7 +91,7 @@ class World:
 
     def board(self, *, orders: str = "", reports: str = "") -> ServiceBusBoard:
         board = open_board(
-            self.client(), primary="primary", posted_by=POSTED_BY,
+            self.client(), primary="primary", posted_by=AUTHOR,
             orders=Secret(orders) if orders else None, reports=Secret(reports) if reports else None,
         )  # fmt: skip
         self.stack.push_async_callback(board.close)

@@ -26,6 +26,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Report,
     Watch,
+    board_of,
     kind_of,
 )
 from paired_servicebus.core.model.entity_state import State
@@ -60,7 +61,7 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from tests.approval import Approve
 
-from .conftest import AUTHOR, POSTED_BY, presence
+from .conftest import AUTHOR, presence
 
 TEXT = OrderText(
     primary="p", secondary="s", verb="force", scope="entity", targets=("payments",), engines=None, typed="20",
@@ -113,14 +114,14 @@ def read(data: bytes, board: Board = Board.ORDERS) -> Posted:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: kind_of(one).value)
 def test_a_document_is_read_as_it_was_written(document: Document) -> None:
-    data = write_post(document, ttl=60.0, posted_by=POSTED_BY)
-    found = read(data, BOARD_OF[kind_of(document)])
+    data = write_post(document, ttl=60.0, posted_by=AUTHOR)
+    found = read(data, board_of(document))
     assert (found.document, found.trouble, found.copies, found.kind) == (document, "", document.id, kind_of(document))
     assert found.ends_at - found.enqueued_at == 60.0
 
 
 def test_the_envelope_is_readable_by_an_sdk() -> None:
-    sections = split(write_post(presence(), ttl=60.0, posted_by=POSTED_BY))
+    sections = split(write_post(presence(), ttl=60.0, posted_by=AUTHOR))
     header, properties = read_header(sections.header), read_properties(sections.properties)
     assert (header.durable, header.ttl) == (True, 60_000)
     assert (properties.subject, properties.content_type) == ("presence", CONTENT_TYPE)
@@ -130,7 +131,7 @@ def test_the_envelope_is_readable_by_an_sdk() -> None:
 
 
 def test_signed_bytes_stay_as_they_are() -> None:
-    found = read(write_post(ORDER, ttl=60.0, posted_by=POSTED_BY)).document
+    found = read(write_post(ORDER, ttl=60.0, posted_by=AUTHOR)).document
     assert isinstance(found, Order)
     assert found.signed.encode() == SIGNED
 
@@ -212,21 +213,21 @@ def test_arbitrary_bytes_are_no_exception(data: bytes, board: Board) -> None:
 
 @given(st.sampled_from(DOCUMENTS), st.data())
 def test_changed_bytes_are_no_exception(document: Document, data: st.DataObject) -> None:
-    message = bytearray(write_post(document, ttl=60.0, posted_by=POSTED_BY))
+    message = bytearray(write_post(document, ttl=60.0, posted_by=AUTHOR))
     message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
-    found = read(bytes(message), BOARD_OF[kind_of(document)])
+    found = read(bytes(message), board_of(document))
     assert (found.document is None) == bool(found.trouble)
 
 
 def test_a_document_that_is_too_large_is_refused_and_a_presence_shortened(approve: Approve) -> None:
     noise = "".join(chr(0x4E00 + (index * 7919) % 20_000) for index in range(20_000))
     with pytest.raises(FleetBoardError) as refused:
-        write_post(Goodbye(id="g", author=AUTHOR, reason=noise), ttl=60.0, posted_by=POSTED_BY)
+        write_post(Goodbye(id="g", author=AUTHOR, reason=noise), ttl=60.0, posted_by=AUTHOR)
     approve.part(refused.value, "orders of a fleet", has=("16,384",))
     long = [f"{index}-" + "".join(chr(0x4E00 + (index * 7919 + at * 104_729) % 20_000) for at in range(255))
             for index in range(50)]  # fmt: skip
     crowded = presence(not_well=tuple(FleetEntityState(path=path, state=State.FAILED_OVER, since=9.0) for path in long))
-    found = read(write_post(crowded, ttl=60.0, posted_by=POSTED_BY), Board.REPORTS).document
+    found = read(write_post(crowded, ttl=60.0, posted_by=AUTHOR), Board.REPORTS).document
     assert found is not None
     assert 0 < len(found.not_well) < 50  # type: ignore[union-attr]
     assert len(write_body(found)[0]) <= MAX_BYTES
@@ -240,7 +241,7 @@ def test_a_report_that_is_too_large_has_fewer_entities() -> None:
         for one in document.snapshot.entities
     )
     large = replace(document, snapshot=replace(document.snapshot, entities=wide))
-    data = write_post(large, ttl=120.0, posted_by=POSTED_BY)
+    data = write_post(large, ttl=120.0, posted_by=AUTHOR)
     found = read(data, Board.REPORTS).document
     assert isinstance(found, Report)
     assert found.snapshot.entities == wide[: len(found.snapshot.entities)]
@@ -250,7 +251,7 @@ def test_a_report_that_is_too_large_has_fewer_entities() -> None:
 @pytest.mark.parametrize("entities", [30, 1000])
 def test_a_report_fits_and_is_read_as_it_was_written(entities: int) -> None:
     document = report(entities)
-    data = write_post(document, ttl=120.0, posted_by=POSTED_BY)
+    data = write_post(document, ttl=120.0, posted_by=AUTHOR)
     found = read(data, Board.REPORTS)
     assert (found.document, found.trouble) == (document, "")
     assert len(data) < (8 * 1024 if entities == 30 else 192 * 1024)

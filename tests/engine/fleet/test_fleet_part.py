@@ -14,7 +14,6 @@ from paired_servicebus.core.fleet.engine_orders import EngineOrders, Kept
 from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, Outcome, Posted, Signer
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, OrderEnded, Undo
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.order_rules import ThisEngine
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet import fleet_part
 from paired_servicebus.engine.fleet.fleet_part import FleetPart
@@ -75,8 +74,7 @@ class Engine:
         """What was kept and done: the targets of the orders seen on disk, and the acts."""
         self.acted = asyncio.Event()
         self.disk_is_full = False
-        me = ThisEngine(name="web-1", primary="shop-ne", secondary="shop-we")
-        self.book = EngineOrders(engine=me, verbs=FLEET_VERBS)
+        self.book = EngineOrders(engine=author("web-1"), verbs=FLEET_VERBS)
         member = FleetMember(author("web-1"), signers="h", orders=self.book)
         anybody: Any = board
         warn = self.warn

@@ -24,14 +24,13 @@ from paired_servicebus.core.fleet.fleet_documents import (
     order_id,
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut
-from paired_servicebus.core.fleet.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.board_codec import read_post, write_post
 from paired_servicebus.engine.fleet.order_signatures import CurrentSigners, Signers, read_signers, verify
 from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.pairing import tls_context
-from tests.engine.fleet.conftest import POSTED_BY, presence
+from tests.engine.fleet.conftest import AUTHOR, presence
 from tests.engine.fleet.forgeries import (
     FORGERIES,
     NOT_OVER_FLEET,
@@ -48,7 +47,7 @@ from tests.engine.fleet.test_orders_over_the_fleet import Pair, answered, draft,
 
 __all__ = ["hosts"]
 T0 = 1_800_000_000.0
-ME = ThisEngine(name="web-1", primary="primary", secondary="secondary")
+ME = replace(AUTHOR, engine="web-1")
 
 
 def write_operators(folder: Path, text: str = OPERATORS) -> Path:
@@ -69,7 +68,7 @@ def posted(forged: Forged, signers: Signers, number: int, text: OrderText) -> Po
     """A post as an engine reads it from the board."""
     order = Order(signed=forged.signed.decode(), signature=forged.signature)
     at = T0 + forged.after
-    found = read_post(write_post(order, ttl=3600.0, posted_by=POSTED_BY), Board.ORDERS)
+    found = read_post(write_post(order, ttl=3600.0, posted_by=AUTHOR), Board.ORDERS)
     found = replace(found, number=number, enqueued_at=at, ends_at=at + 3600.0)
     if not isinstance(found.document, Order):
         return found
@@ -171,7 +170,7 @@ async def test_an_engine_under_every_forgery_does_the_genuine_order_alone(hosts:
     secondary = draft(view, "force").secondary
     string = hosts.sandbox["secondary"].connection_string
     async with ServiceBusClient.from_connection_string(string, ssl_context=tls_context()) as client:
-        enemy = open_board(client, primary="primary", posted_by=POSTED_BY, orders=None, reports=None)
+        enemy = open_board(client, primary="primary", posted_by=AUTHOR, orders=None, reports=None)
         for number, (forgery, verb) in enumerate(zip(FORGERIES, cycle(OVER_FLEET), strict=False)):
             text = genuine(verb, time.time(), seen=f"f{number}", engines=("web-2",), secondary=secondary)
             after = forgery.forge(text).after

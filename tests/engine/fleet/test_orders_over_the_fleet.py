@@ -40,7 +40,7 @@ from paired_servicebus.ui.engines.feed import EngineFeed, OrderSigner
 from paired_servicebus.ui.screens.questions import FleetDialog, ReachDialog
 from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox
-from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, TRUST, presence
+from tests.engine.fleet.conftest import AUTHOR, TRUST, presence
 from tests.engine.fleet.pens import Pen
 from tests.engine.fleet.test_engines_meet import WAIT, Hosts, reporting, shown
 
@@ -146,7 +146,7 @@ async def forge(hosts: Hosts, count: int) -> None:
     author = replace(AUTHOR, secondary=SECONDARY[0])
     client = ServiceBusClient.from_connection_string(hosts.sandbox["secondary"].connection_string, ssl_context=TRUST)
     async with client:
-        board = open_board(client, primary="primary", posted_by=POSTED_BY)
+        board = open_board(client, primary="primary", posted_by=AUTHOR)
         for number in range(count):
             ghost = replace(author, engine=f"ghost-{number}", boot=f"b{number}")
             await board.write(presence(author=ghost), 3600.0)

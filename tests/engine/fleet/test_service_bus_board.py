@@ -24,7 +24,7 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_sandbox.broker.entity_settings import Right
 
-from .conftest import AUTHOR, ORDERS, POSTED_BY, REPORTS, World, presence
+from .conftest import AUTHOR, ORDERS, REPORTS, World, presence
 
 
 def watch(number: int = 1) -> Watch:
@@ -196,7 +196,7 @@ async def test_dead_posts_behind_one_that_counts_are_received_and_what_is_no_doc
     """ "Receive from the head, complete what is over or no document, release the rest." """
     board = world.board()
     await board.write(presence(), 3 * 3600.0)
-    dead = [write_post(presence(), ttl=60.0, posted_by=POSTED_BY) for _ in range(150)]
+    dead = [write_post(presence(), ttl=60.0, posted_by=AUTHOR) for _ in range(150)]
     await flood(world, REPORTS, [*dead, *[junk(b"x")] * 100])
     await board.write(presence(), 3600.0)
     world.jump(100.0)
@@ -233,8 +233,8 @@ async def test_each_post_that_counts_is_peeked_after_a_cleaning(world: World) ->
     authors = [replace(AUTHOR, engine=f"web-{n}", boot=f"b{n}") for n in range(8)]
     await board.write(presence(author=replace(AUTHOR, boot="killed")), 10_800.0)
     for _ in range(8):
-        posts = [write_post(presence(author=author), ttl=60.0, posted_by=POSTED_BY) for author in authors * 20]
-        posts += [write_post(presence(author=author), ttl=10_800.0, posted_by=POSTED_BY) for author in authors]
+        posts = [write_post(presence(author=author), ttl=60.0, posted_by=AUTHOR) for author in authors * 20]
+        posts += [write_post(presence(author=author), ttl=10_800.0, posted_by=AUTHOR) for author in authors]
         await flood(world, REPORTS, posts)
         world.jump(600.0)
     before = await posts_of(board)
@@ -257,7 +257,7 @@ async def test_a_namespace_without_batch_delete_is_cleaned_by_receiving(
 ) -> None:
     monkeypatch.setattr(service_bus_board, "BATCH_DELETE", "com.microsoft:no-such-operation")
     board = world.board()
-    posts = [write_post(presence(), ttl=ttl, posted_by=POSTED_BY) for ttl in [60.0] * 20 + [6000.0] * 5]
+    posts = [write_post(presence(), ttl=ttl, posted_by=AUTHOR) for ttl in [60.0] * 20 + [6000.0] * 5]
     await flood(world, REPORTS, posts)
     world.jump(100.0)
     wanted = Clean(board=Board.REPORTS, before=0.0, now=world.now)

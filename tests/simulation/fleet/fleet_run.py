@@ -7,7 +7,6 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from paired_servicebus.core.fleet.fleet_documents import (
-    BOARD_OF,
     Board,
     Document,
     Order,
@@ -15,7 +14,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     OrderText,
     Subject,
     Watch,
-    kind_of,
+    board_of,
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, Undo
 from paired_servicebus.simulation.virtual_clock import VirtualClock
@@ -132,7 +131,7 @@ class FleetRun:
     def land(self, document: Document, ttl: float) -> SimPost:
         """Put a document on its board."""
         now = self.clock.now
-        post = self.boards[BOARD_OF[kind_of(document)]].write(document, ttl, now)
+        post = self.boards[board_of(document)].write(document, ttl, now)
         if isinstance(document, Watch):
             self.watched_seconds += now + WATCH_SECONDS - max(now, self._watched_until)
             self._watched_until = now + WATCH_SECONDS

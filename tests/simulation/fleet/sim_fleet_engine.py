@@ -13,7 +13,6 @@ from typing import Final
 
 from paired_servicebus.core.fleet.engine_orders import EngineOrders, Kept, to_take_up
 from paired_servicebus.core.fleet.fleet_documents import (
-    BOARD_OF,
     Author,
     Board,
     Order,
@@ -22,7 +21,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Signer,
     Subject,
     VerifiedOrder,
-    kind_of,
+    board_of,
 )
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
@@ -44,7 +43,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, ThisEngine
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (
@@ -161,8 +160,7 @@ class SimFleetEngine:
             engine=self.name, boot=self.boot, host=f"host-{self.index}", pid=1, program="shop", version="1",
             pairing="shop", environment="test", primary=PRIMARY, secondary=SECONDARY,
         )  # fmt: skip
-        me = ThisEngine(name=self.name, primary=PRIMARY, secondary=SECONDARY)
-        self.book = EngineOrders(engine=me, verbs=self.verbs, kept=self.disk)
+        self.book = EngineOrders(engine=author, verbs=self.verbs, kept=self.disk)
         if self.signers is not None:
             self.book.judge_again(self._verdicts())
         self.member = FleetMember(
@@ -401,7 +399,7 @@ class SimFleetEngine:
 
     def _try_to_land(self, effect: Write, condition: FleetCondition | None) -> str:
         """Put a document on its board; return the failure that its author sees."""
-        board = self.world.boards[BOARD_OF[kind_of(effect.document)]]
+        board = self.world.boards[board_of(effect.document)]
         if self.world.clock.now < board.missing_until:
             return "missing"
         if condition in (FleetCondition.UNREACHABLE, FleetCondition.BUSY):

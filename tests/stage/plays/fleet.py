@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, new_id, presence
+from tests.engine.fleet.conftest import AUTHOR, new_id, presence
 from tests.stage.application import BATCH, greeting
 from tests.stage.console import ENTITY, PEN, Console
 from tests.stage.course import BACKLOG, PRIMARY, SECONDARY
@@ -172,7 +172,7 @@ class Fleet:
         """Open the boards without an engine; they are made if they are missing."""
         async with self.director.clients(SECONDARY) as (client, admin):
             await set_up_boards(AtomAdmin(admin), PRIMARY)
-            board = open_board(client, primary=PRIMARY, posted_by=POSTED_BY)
+            board = open_board(client, primary=PRIMARY, posted_by=AUTHOR)
             try:
                 yield board
             finally:

@@ -19,7 +19,6 @@ from math import inf, isfinite
 from typing import Any, Final, Literal, assert_never
 
 from paired_servicebus.core.fleet.fleet_documents import (
-    BOARD_OF,
     MAX_CARRIED,
     MAX_NOT_WELL,
     MAX_ROWS,
@@ -35,6 +34,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Report,
     Watch,
+    board_of,
     kind_of,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
@@ -313,13 +313,11 @@ def claim_of(post: Posted, board: Board) -> Claim | None:
     document = post.document
     if document is None:
         return ("newer", post.number) if post.is_newer else None
-    if BOARD_OF[kind_of(document)] is not board:
+    if board_of(document) is not board:
         return None
     match document:
-        case Presence() | Goodbye():
+        case Presence() | Goodbye() | Report():
             return (kind_of(document).value, *_boot(document.author))
-        case Report():
-            return (kind_of(document).value, *_boot(document.presence.author))
         case Watch():
             return ("watch", bound_text(document.by))
         case Order():
@@ -665,7 +663,7 @@ class BoardReader:
     def _is_known(self, post: Posted) -> bool:
         if post.document is None:  # an order of a newer version is answered
             return post.is_newer and post.kind == DocumentKind.ORDER and self._board is Board.ORDERS
-        return BOARD_OF[kind_of(post.document)] is self._board
+        return board_of(post.document) is self._board
 
     def cleaning(self, at: float, wanted: frozenset[str] = frozenset()) -> Clean:
         """Return what may be deleted, as far as this reader knows. wanted: the ids of the orders in the register."""

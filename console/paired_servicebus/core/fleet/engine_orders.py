@@ -27,6 +27,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     MAX_CARRIED_BYTES,
     MAX_ROWS,
     OLDER,
+    Author,
     Order,
     OrderRow,
     OrderText,
@@ -45,7 +46,6 @@ from paired_servicebus.core.fleet.order_rules import (
     FleetVerb,
     FleetVerbs,
     Rule,
-    ThisEngine,
     Void,
     subjects_of,
     why_void,
@@ -296,7 +296,7 @@ class EngineOrders:
     version: grows with each change of `kept`; note_kept reports what is on disk.
     """
 
-    def __init__(self, *, engine: ThisEngine, verbs: FleetVerbs, kept: Kept | None = None) -> None:
+    def __init__(self, *, engine: Author, verbs: FleetVerbs, kept: Kept | None = None) -> None:
         self._engine, self.verbs = engine, verbs
         kept = Kept() if kept is None else kept
         self._is_new = not kept.is_informed
@@ -378,7 +378,7 @@ class EngineOrders:
             void = why_void(order.text, unknown, engine=self._engine, verbs=self.verbs, first_at=post.enqueued_at)
             if (unknown.looks_only or unknown.is_unknown) and self._register.find(order.id) is None:
                 self._claim(order, post.enqueued_at)
-        if void is not None and void.rule is not Rule.OVER and is_meant(order.text.engines, self._engine.name):
+        if void is not None and void.rule is not Rule.OVER and is_meant(order.text.engines, self._engine.engine):
             self._refuse(order.id, void.text)
 
     def _claim(self, order: Order, first_at: float) -> None:
@@ -445,7 +445,7 @@ class EngineOrders:
     def _ends(self, at: float) -> list[FleetEffect]:
         """Return the acts that end what is over, or what a newer order that is over itself replaced."""
         effects: list[FleetEffect] = []
-        newest = self._register.newest(self._engine.name)
+        newest = self._register.newest(self._engine.engine)
         for subject, held in sorted(self._applied.items()):
             if subject in self._under_way:
                 continue
@@ -471,7 +471,7 @@ class EngineOrders:
         wanted: dict[str, list[Subject]] = {}
         found: dict[str, SeenOrder] = {}
         self.awaits_evidence = False
-        for subject, one in sorted(self._register.newest(self._engine.name).items()):
+        for subject, one in sorted(self._register.newest(self._engine.engine).items()):
             if subject in self._under_way or self._is_answered(subject, one) or not self._acts_on(one):
                 continue
             reason = self._why_not(subject, one, at)
@@ -537,7 +537,7 @@ class EngineOrders:
         """Note the result of a CarryOut. What held before holds on for the targets that are not held."""
         order_id, outcome, text = ended.order_id, ended.outcome, ended.text
         failed = {target.casefold() for target in ended.not_held}
-        newest = self._register.newest(self._engine.name)
+        newest = self._register.newest(self._engine.engine)
         for subject, one in list(self._under_way.items()):
             if not isinstance(one, SeenOrder) or one.order.id != order_id:
                 continue
@@ -578,7 +578,7 @@ class EngineOrders:
 
     def note_local(self, subjects: tuple[Subject, ...], how: str, at: float) -> None:
         """Note that a local operator gave an order about these subjects: it holds until a newer order of the fleet."""
-        newest = self._register.newest(self._engine.name)
+        newest = self._register.newest(self._engine.engine)
         for subject in subjects:
             one = newest.get(subject)
             self._local[subject] = (at if one is None else max(at, one.text.issued_at), how)
@@ -608,7 +608,7 @@ class EngineOrders:
     def kept(self) -> Kept:
         """Return what the next engine needs."""
         if self._kept[0] != self.version:
-            known = self._register.newest(self._engine.name)
+            known = self._register.newest(self._engine.engine)
             kept = Kept(
                 seen=self._register.orders,
                 applied=tuple(self._applied.values()),
@@ -652,7 +652,7 @@ class EngineOrders:
     @property
     def differences(self) -> tuple[str, ...]:
         """Return how this engine differs from the newest orders: a local operator acted after them."""
-        newest = self._register.newest(self._engine.name)
+        newest = self._register.newest(self._engine.engine)
         return tuple(
             f"{how or RELEASED_HERE}: {self._standing(one, subject)}"
             for subject, (at, how) in sorted(self._local.items())

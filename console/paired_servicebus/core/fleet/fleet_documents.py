@@ -352,6 +352,10 @@ class Report:
     pace: float
     snapshot: Snapshot
 
+    @property
+    def author(self) -> Author:
+        return self.presence.author
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
@@ -444,6 +448,11 @@ KINDS: Final[dict[type, DocumentKind]] = {
     Watch: DocumentKind.WATCH,
     Order: DocumentKind.ORDER,
 }
+
+
+def board_of(document: Document) -> Board:
+    """Return the board on which a document is posted."""
+    return BOARD_OF[kind_of(document)]
 
 
 def kind_of(document: Document) -> DocumentKind:

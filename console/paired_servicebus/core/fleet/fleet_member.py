@@ -38,7 +38,6 @@ from paired_servicebus.core.fleet.board_reader import (
 )
 from paired_servicebus.core.fleet.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.fleet_documents import (
-    BOARD_OF,
     MAX_NOT_WELL,
     PRESENCE_SECONDS,
     WATCH_SECONDS,
@@ -52,7 +51,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Report,
     VerifiedOrder,
     Watch,
-    kind_of,
+    board_of,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
 from paired_servicebus.core.fleet.order_answers import order_views
@@ -428,7 +427,7 @@ class FleetMember:
         return []
 
     def _on_written(self, document: Document, at: float) -> None:
-        self._troubles.worked(BOARD_OF[kind_of(document)], WRITE)
+        self._troubles.worked(board_of(document), WRITE)
         match document:
             case Presence() | Report():
                 self._roster.read_own(document, self.clock.namespace_time(at))
@@ -443,7 +442,7 @@ class FleetMember:
                 pass
 
     def _on_write_failed(self, event: fleet_events.WriteFailed) -> None:
-        board = BOARD_OF[kind_of(event.document)]
+        board = board_of(event.document)
         if event.is_refused and board is Board.ORDERS:  # an application's key only reads the orders: that is no trouble
             self._may_post_orders, self._due.watch = False, event.at + pace.REFUSED_SILENCE
             return

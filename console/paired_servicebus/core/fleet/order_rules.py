@@ -16,6 +16,7 @@ from typing import Final
 
 from paired_servicebus.core.fleet.fleet_documents import (
     MAX_NAMED_ENGINES,
+    Author,
     OrderText,
     Signer,
     Subject,
@@ -71,15 +72,6 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThisEngine:
-    """The engine that judges."""
-
-    name: str
-    primary: str
-    secondary: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Void:
     """Why an order does not count."""
 
@@ -109,7 +101,7 @@ class _Case:
     text: OrderText
     verb: FleetVerb
     signer: Signer | Unverified
-    engine: ThisEngine
+    engine: Author
     first_at: float
     """When the namespace dated the first message with these bytes that was read here."""
     at: float
@@ -175,7 +167,7 @@ def why_void(
     text: OrderText,
     signer: Signer | Unverified,
     *,
-    engine: ThisEngine,
+    engine: Author,
     verbs: FleetVerbs,
     first_at: float,
     at: float = -inf,

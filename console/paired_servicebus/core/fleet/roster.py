@@ -386,7 +386,8 @@ class Roster:
 
     def read(self, post: Posted, now: float) -> bool:
         """Take a document in; return whether it is one of this pairing. now: the namespace's time."""
-        author = author_of(post.document)
+        document = post.document
+        author = document.author if isinstance(document, Presence | Goodbye | Report) else None
         if author is None or (author.primary.casefold(), author.secondary.casefold()) != self._namespaces:
             self.skipped += 1
             return False
@@ -547,14 +548,3 @@ def _signers(engines: list[FleetEngine]) -> tuple[str, ...]:
 def _list(names: list[str]) -> str:
     more = len(names) - MAX_NAMED
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def author_of(document: Document | None) -> Author | None:
-    """Return the author of a document on the reports board; None: it has none."""
-    match document:
-        case Presence() | Goodbye():
-            return document.author
-        case Report():
-            return document.presence.author
-        case _:
-            return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     MAX_BYTES,
     MAX_REPORT_BYTES,
     VERSION,
+    Author,
     Board,
     Document,
     DocumentKind,
@@ -69,15 +70,6 @@ _SUSPICIOUS: Final = re.compile(rb"[:,\[]\s*-?(?:\d{16}|[\d.]{1,40}[eE]\+?\d\d)"
 """Part of every number above MAX_NUMBER, and of some harmless texts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostedBy:
-    """The engine that posts, as the properties of its messages name it."""
-
-    pairing: str
-    engine: str
-    boot: str
-
-
 def max_bytes(kind: DocumentKind) -> int:
     """Return the bytes that the body of a document may have."""
     return MAX_REPORT_BYTES if kind is DocumentKind.REPORT else MAX_BYTES
@@ -86,7 +78,7 @@ def max_bytes(kind: DocumentKind) -> int:
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_post(document: Document, *, ttl: float, posted_by: PostedBy) -> bytes:
+def write_post(document: Document, *, ttl: float, posted_by: Author) -> bytes:
     """Return the encoded message of a document.
 
     A presence with too many long entity names has fewer of them, then fewer orders; a report has fewer entities.

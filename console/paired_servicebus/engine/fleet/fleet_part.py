@@ -56,7 +56,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS, ThisEngine
+from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.fleet.roster import syphons_elsewhere, usage_from
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.fleet_view import FleetView
@@ -65,7 +65,6 @@ from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.durable_file import replace_file
-from paired_servicebus.engine.fleet.board_codec import PostedBy
 from paired_servicebus.engine.fleet.board_setup import set_up_boards
 from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard, open_board
@@ -544,7 +543,7 @@ async def join_fleet(
         board = open_board(
             paired.secondary_client,
             primary=paired.primary_name,
-            posted_by=PostedBy(pairing=author.pairing, engine=author.engine, boot=author.boot),
+            posted_by=author,
             orders=fleet.orders,
             reports=fleet.reports,
         )
@@ -553,8 +552,7 @@ async def join_fleet(
         return None
     signers = CurrentSigners(fleet.operators, warn=warn)
     await signers.load()
-    me = ThisEngine(name=author.engine, primary=author.primary, secondary=author.secondary)
-    book = EngineOrders(engine=me, verbs=FLEET_VERBS, kept=kept)
+    book = EngineOrders(engine=author, verbs=FLEET_VERBS, kept=kept)
     book.judge_again(verdicts_by(book, signers))
     member = FleetMember(
         author,

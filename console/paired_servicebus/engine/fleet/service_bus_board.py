@@ -19,13 +19,13 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.backlog.queue_settings import AccessRule
 from paired_servicebus.core.errors import FleetBoardError, WireError, WireRequestError
-from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Document, Posted, board_path, kind_of
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, board_of, board_path
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind
 from paired_servicebus.core.model.verdict import kind_of as failure_kind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, write_post
+from paired_servicebus.engine.fleet.board_codec import read_post, write_post
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
@@ -275,7 +275,7 @@ class ServiceBusBoard:
         posted_by: this engine.
     """
 
-    def __init__(self, *, orders: Endpoint, reports: Endpoint, primary: str, posted_by: PostedBy) -> None:
+    def __init__(self, *, orders: Endpoint, reports: Endpoint, primary: str, posted_by: Author) -> None:
         wire = ReconnectingConnection(orders, name=CONTAINER)
         other = wire if reports == orders else ReconnectingConnection(reports, name=CONTAINER)
         self._wires = {Board.ORDERS: wire, Board.REPORTS: other}
@@ -299,7 +299,7 @@ class ServiceBusBoard:
 
     async def write(self, document: Document, ttl: float) -> None:
         """Post a document with a time to live in seconds. After a timeout the board may have it all the same."""
-        board = BOARD_OF[kind_of(document)]
+        board = board_of(document)
         payload = write_post(document, ttl=ttl, posted_by=self._posted_by)
         await self._do(
             "writing", board, WRITE_SECONDS, lambda: self._links[board].send_bytes(payload, 0, WRITE_SECONDS)
@@ -374,7 +374,7 @@ def open_board(
     client: ServiceBusClient,
     *,
     primary: str,
-    posted_by: PostedBy,
+    posted_by: Author,
     orders: Secret | None = None,
     reports: Secret | None = None,
 ) -> ServiceBusBoard:
