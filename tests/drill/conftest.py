@@ -13,11 +13,10 @@ import pytest
 from paired_servicebus.config import PairingConfig, load_config
 from paired_servicebus.core.drill.drill_plan import DrillMeasures, DrillNote, DrillPlan
 from paired_servicebus.core.model.namespace_info import ServiceTier
-from paired_servicebus.drill.drill_command import RECORDS, CleanResult, clean, open_namespaces
-from paired_servicebus.drill.drill_run import run_drill
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
-from paired_servicebus.temporary_entities.managed_namespace import Side
-from paired_servicebus.temporary_entities.run_record import RunRecord
+from paired_servicebus.trials.drill_command import RECORDS, CleanResult, clean, open_namespaces
+from paired_servicebus.trials.drill_run import run_drill
+from paired_servicebus.trials.temporary_entities import RunRecord, Side
 from servicebus_sandbox import NamespaceSpec, Sandbox, Tier
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace

@@ -31,13 +31,12 @@ from paired_servicebus.core.drill.drill_plan import (
 from paired_servicebus.core.errors import DrillError
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.drill.drill_command import RECORDS, WIDTH, look_around, open_namespaces, question_lines
-from paired_servicebus.drill.drill_run import DrillEntities
 from paired_servicebus.engine.clients import client_factory
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.readiness.readiness_check import last_drill
-from paired_servicebus.temporary_entities.managed_namespace import Side
-from paired_servicebus.temporary_entities.run_record import RunRecord
+from paired_servicebus.trials.drill_command import RECORDS, WIDTH, look_around, open_namespaces, question_lines
+from paired_servicebus.trials.drill_run import DrillEntities
+from paired_servicebus.trials.temporary_entities import RunRecord, Side
 from paired_servicebus.verbs.check_verb import check
 from servicebus_sandbox import Tier
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
@@ -310,7 +309,7 @@ async def test_entities_that_cannot_be_deleted_are_named_and_the_marker_stays_wi
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A backlog queue without its marker queue would never be recognized again."""
-    monkeypatch.setattr("paired_servicebus.drill.drill_run.RETRY_PAUSE", 0.0)
+    monkeypatch.setattr("paired_servicebus.trials.drill_run.RETRY_PAUSE", 0.0)
     delete = BrokerNamespace.delete
 
     def refuse(space: BrokerNamespace, path: str) -> None:

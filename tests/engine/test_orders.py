@@ -68,7 +68,7 @@ ALIKE = {
     "pipeline/drain/drain_command.py": {"drain", "stop"},
     "pipeline/drain/drain_files.py": {"stop"},
     "pipeline/drain/drain_main.py": {"drain", "stop"},
-    "pipeline/rehearsal/journal_history.py": {"force", "pin", "release"},
+    "pipeline/rehearsal/recorded_history.py": {"force", "pin", "release"},
     "pipeline/spark/spark_session.py": {"release"},
     "ui/commands/action_table.py": {"release", "pause-syphon"},
     "ui/screens/messages_screen.py": {"redrive"},

@@ -31,7 +31,7 @@ from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import SandboxProcess
-from paired_servicebus.workload.workload import MessageStream, Workload
+from paired_servicebus.trials.workload import MessageStream, Workload
 from tests.examples.sender_programs import SenderProgram, find_programs, python_program
 
 

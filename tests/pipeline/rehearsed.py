@@ -44,7 +44,7 @@ from paired_servicebus.pipeline.rehearsal.recorded_history import (
     read_history,
 )
 from paired_servicebus.sandbox_process import sandbox_process
-from paired_servicebus.workload.workload import RETRY_AFTER
+from paired_servicebus.trials.workload import RETRY_AFTER
 
 DURATION = 60.0
 SEEDS = 10

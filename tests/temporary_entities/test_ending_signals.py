@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from paired_servicebus.temporary_entities.managed_namespace import EndedBySignalError, run_to_end, until_signalled
+from paired_servicebus.trials.temporary_entities import EndedBySignalError, run_to_end, until_signalled
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

@@ -12,9 +12,9 @@ import pytest
 
 from paired_servicebus.config import PairingConfig, load_config
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
-from paired_servicebus.verify import delivery_experiments, entity_experiments
-from paired_servicebus.verify.trial import Experiment, ExperimentResult
-from paired_servicebus.verify.verify_run import EXPERIMENTS, VerifyReport, run_experiments
+from paired_servicebus.trials import delivery_experiments, entity_experiments
+from paired_servicebus.trials.trial import Experiment, ExperimentResult
+from paired_servicebus.trials.verify_command import EXPERIMENTS, VerifyReport, run_experiments
 from servicebus_sandbox import NamespaceSpec, Sandbox
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 

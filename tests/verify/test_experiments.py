@@ -16,16 +16,17 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.temporary_entities.managed_namespace import Side
-from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
-from paired_servicebus.verify import entity_experiments, verify_run
-from paired_servicebus.verify.trial import Experiment, ExperimentResult, Observation, Trial
-from paired_servicebus.verify.verify_command import WIDTH, as_json, as_lines
-from paired_servicebus.verify.verify_run import (
+from paired_servicebus.trials import entity_experiments, verify_command
+from paired_servicebus.trials.temporary_entities import RunRecord, Side, past_records
+from paired_servicebus.trials.trial import Experiment, ExperimentResult, Observation, Trial
+from paired_servicebus.trials.verify_command import (
     EXPERIMENTS,
     FOREIGN_SECONDS,
     RECORDS,
+    WIDTH,
     Redactor,
+    as_json,
+    as_lines,
     clean,
     open_namespaces,
     run_of,
@@ -361,7 +362,7 @@ async def test_pings_that_are_delivered_differ(lab: Lab) -> None:
 
 
 def test_the_page_lists_every_experiment() -> None:
-    page = (Path(verify_run.__file__).parent / "README.md").read_text()
+    page = (Path(verify_command.__file__).parent / "EXPERIMENTS.md").read_text()
     for one in EXPERIMENTS:
         assert f"| `{one.name}` | {one.assumption} | {one.why} |" in page
     (count,) = re.findall(r"tests (\d+)\nassumptions", (Path(__file__).parents[2] / "README.md").read_text())
@@ -440,7 +441,7 @@ async def test_a_queue_without_a_record_is_deleted_once_it_is_old(
     lab: Lab, age: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.sandbox[PRIMARY].node.namespace.create_queue(STRAY)
-    monkeypatch.setattr("paired_servicebus.verify.verify_run.FOREIGN_SECONDS", FOREIGN_SECONDS - age)
+    monkeypatch.setattr("paired_servicebus.trials.verify_command.FOREIGN_SECONDS", FOREIGN_SECONDS - age)
     deleted, remains = await cleaned(lab)
     if age:
         assert (deleted, remains, lab.queues()) == (1, [], [])

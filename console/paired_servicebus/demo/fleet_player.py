@@ -57,7 +57,7 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
 from paired_servicebus.sections.fleet_options import Fleet
-from paired_servicebus.workload.workload import MessageStream, Workload
+from paired_servicebus.trials.workload import MessageStream, Workload
 
 # The network between one host and the namespaces: a TCP forwarder that can be cut and mended.
 #

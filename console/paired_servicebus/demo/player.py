@@ -35,7 +35,7 @@ from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPa
 from paired_servicebus.pairing.management.management_port import management_of
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.sandbox_process import SandboxProcess
-from paired_servicebus.workload.workload import MessageStream, Workload, WorkloadLists, peek_ids
+from paired_servicebus.trials.workload import MessageStream, Workload, WorkloadLists, peek_ids
 
 # The pairing of a demo on the sandbox, and the remains of an earlier, larger one: unused backlog queues.
 #

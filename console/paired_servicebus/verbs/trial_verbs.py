@@ -62,8 +62,8 @@ def drill(
 
     Exit status 0 every promise held, 1 one was broken, 2 bad input or no consent, 3 not carried out.
     """
-    from paired_servicebus.drill.drill_command import DrillRequest, clean_up  # with the SDK behind it
-    from paired_servicebus.drill.drill_command import drill as run
+    from paired_servicebus.trials.drill_command import DrillRequest, clean_up  # with the SDK behind it
+    from paired_servicebus.trials.drill_command import drill as run
 
     settings = load_config(find_config(config))
     places = engine_paths(settings.name)
@@ -91,7 +91,7 @@ def verify(
 
     Exit status 0 all hold or are skipped, 1 something differs, 2 bad input.
     """
-    from paired_servicebus.verify.verify_command import run_clean, run_verify  # with the SDK behind it
+    from paired_servicebus.trials.verify_command import run_clean, run_verify  # with the SDK behind it
 
     if clean and (slow or json is not None):
         raise ConfigurationError("--clean runs no experiments: leave out --json and --slow")

@@ -21,8 +21,8 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.amqp_client.endpoint import connect
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import open_envelope, restore_message
-from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
-from paired_servicebus.verify.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
+from paired_servicebus.trials.temporary_entities import NotPermittedError, Side
+from paired_servicebus.trials.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
 from servicebus_amqp.encoding.codec import (
     Array,
     Byte,

@@ -21,8 +21,8 @@ from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import bounded
-from paired_servicebus.temporary_entities.managed_namespace import MANAGING, NotPermittedError
-from paired_servicebus.verify.trial import (
+from paired_servicebus.trials.temporary_entities import MANAGING, NotPermittedError
+from paired_servicebus.trials.trial import (
     Experiment,
     Observation,
     SkippedError,

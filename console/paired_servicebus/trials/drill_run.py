@@ -50,15 +50,15 @@ from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPa
 from paired_servicebus.pairing.management.backlog_queues import first_line
 from paired_servicebus.pairing.management.management_port import is_there_already, is_transient
 from paired_servicebus.pairing.runtime.deadlines import Clock, bounded, end_all
-from paired_servicebus.temporary_entities.managed_namespace import (
+from paired_servicebus.trials.temporary_entities import (
     MANAGING,
     ManagedNamespace,
     NotPermittedError,
+    RunRecord,
     Side,
     run_to_end,
 )
-from paired_servicebus.temporary_entities.run_record import RunRecord
-from paired_servicebus.workload.workload import MessageStream, Workload, peek_ids
+from paired_servicebus.trials.workload import MessageStream, Workload, peek_ids
 
 # The entities of one drill: made, made to fail, made to work again, deleted.
 #

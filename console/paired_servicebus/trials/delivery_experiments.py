@@ -17,7 +17,7 @@ from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.reconnecting import peek, receive_deferred, update_disposition
 from paired_servicebus.pairing.envelope_codec import broker_properties
 from paired_servicebus.pairing.runtime.deadlines import bounded
-from paired_servicebus.verify.trial import Experiment, Observation, SkippedError, Trial, id_of, letter
+from paired_servicebus.trials.trial import Experiment, Observation, SkippedError, Trial, id_of, letter
 from servicebus_amqp.encoding.codec import Int, Timestamp
 from servicebus_amqp.encoding.message_sections import (
     Properties,

@@ -1,17 +1,24 @@
-"""Runs the experiments, some at a time, each within its deadline; one that fails stops no other."""
+"""`paired verify`: experiments on the configured namespaces, their results, and the removal of leftovers.
+
+The experiments run some at a time, each within its deadline; one that fails stops no other.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
@@ -19,7 +26,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.backlog.queue_settings import queue_path
-from paired_servicebus.core.errors import NamespaceUnreachableError, WireError
+from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError, WireError
 from paired_servicebus.core.model.namespace_info import ServiceTier, first_label
 from paired_servicebus.core.model.verdict import CREDENTIALS, kind_of
 from paired_servicebus.core.text.masking import MASK, masked
@@ -32,12 +39,22 @@ from paired_servicebus.pairing.amqp_client import Endpoint
 from paired_servicebus.pairing.management.backlog_queues import told
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
-from paired_servicebus.temporary_entities.managed_namespace import MANAGING, NotPermittedError, Side
-from paired_servicebus.temporary_entities.run_record import RecordKind, RunRecord, known_runs, past_records
-from paired_servicebus.verify.access_experiments import ACCESS_EXPERIMENTS, FIDELITY_EXPERIMENTS, offered_mechanisms
-from paired_servicebus.verify.delivery_experiments import DELIVERY_EXPERIMENTS
-from paired_servicebus.verify.entity_experiments import ENTITY_EXPERIMENTS
-from paired_servicebus.verify.trial import (
+from paired_servicebus.printing import print_lines
+from paired_servicebus.trials.access_experiments import ACCESS_EXPERIMENTS, FIDELITY_EXPERIMENTS, offered_mechanisms
+from paired_servicebus.trials.delivery_experiments import DELIVERY_EXPERIMENTS
+from paired_servicebus.trials.entity_experiments import ENTITY_EXPERIMENTS
+from paired_servicebus.trials.temporary_entities import (
+    MANAGING,
+    EndedBySignalError,
+    NotPermittedError,
+    RecordKind,
+    RunRecord,
+    Side,
+    known_runs,
+    past_records,
+    until_signalled,
+)
+from paired_servicebus.trials.trial import (
     Experiment,
     ExperimentReport,
     ExperimentResult,
@@ -365,3 +382,100 @@ async def _tidy(namespaces: Mapping[Side, TrialNamespace], record: RunRecord) ->
         pass  # the record stays for --clean
     finally:
         record.end()
+
+
+# A run's results as a table of 80 columns, and as JSON with stable keys.
+
+WIDTH: Final = 80
+NAME_CELLS, RESULT_CELLS = 22, 15
+
+
+def as_lines(report: VerifyReport) -> list[str]:
+    """Format as lines: a row for each experiment, then the sum."""
+    lines = [line for one in report.results for line in _row(one)]
+    counts = Counter(one.result for one in report.results)
+    total = ", ".join(f"{counts[result]} {result}" for result in ExperimentResult if counts[result])
+    versions = f"paired {report.paired}, azure-servicebus {report.sdk}, Python {report.python}, {report.date}"
+    return [*lines, "", total, *wrap(versions, WIDTH)]
+
+
+def _row(one: ExperimentReport) -> Iterator[str]:
+    """Yield the lines of one result; of one that differs also the assumption and its reason."""
+    differs = one.result is ExperimentResult.DIFFERS
+    text = f"assumed: {one.experiment.assumption}; seen: {one.seen}" if differs else one.seen
+    first = f"{one.experiment.name:<{NAME_CELLS}}{one.result:<{RESULT_CELLS}}"
+    indent = " " * (NAME_CELLS + RESULT_CELLS)
+    yield from wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    if differs:
+        why = f"why: {one.experiment.why}"
+        yield from wrap(why, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def as_json(report: VerifyReport) -> str:
+    """Format as a JSON document; keys are added to and never renamed."""
+    document = {
+        "date": report.date,
+        "paired": report.paired,
+        "azure_servicebus": report.sdk,
+        "python": report.python,
+        "tiers": dict(report.tiers),
+        "results": [
+            {
+                "name": one.experiment.name,
+                "assumption": one.experiment.assumption,
+                "why": one.experiment.why,
+                "result": str(one.result),
+                "seen": one.seen,
+                "seconds": one.seconds,
+            }
+            for one in report.results
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def run_verify(config: PairingConfig, places: EnginePaths, *, json_file: Path | None, slow: bool) -> int:
+    """Run the experiments; return 0 if no result differs, else 1.
+
+    Raises:
+        ConfigurationError, NamespaceUnreachableError: the text has the remedy.
+    """
+    if json_file is not None:
+        _write(json_file, "")  # an unwritable file is an error before the experiments, not after them
+    left = sum(1 for record in past_records(RECORDS, places.state) if _has_queues(record))
+    if left:
+        print_lines([f"{left} killed runs may have left queues: paired verify --clean removes them"])
+    try:
+        report = asyncio.run(until_signalled(run_experiments(config, places, slow=slow), (signal.SIGTERM,)))
+    except EndedBySignalError as error:
+        return error.status
+    if json_file is not None:
+        _write(json_file, as_json(report))
+    print_lines(as_lines(report))
+    return report.status
+
+
+def run_clean(config: PairingConfig, places: EnginePaths) -> int:
+    """Delete the queues of killed runs; return 0 if none remains, else 1. Raises ConfigurationError."""
+    deleted, remains = asyncio.run(_clean(config, places))
+    print_lines([f"{deleted} queues of earlier runs deleted, {len(remains)} remain", *remains])
+    return int(bool(remains))
+
+
+async def _clean(config: PairingConfig, places: EnginePaths) -> tuple[int, list[str]]:
+    async with open_namespaces(config) as namespaces:
+        return await clean(namespaces, places.state)
+
+
+def _has_queues(record: RunRecord) -> bool:
+    try:
+        return bool(record.entities)
+    finally:
+        record.end()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -20,8 +20,7 @@ from paired_servicebus.core.backlog.queue_settings import BACKLOG_QUEUE, QueueWa
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.engine.clients.client_factory import close_quietly
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
-from paired_servicebus.temporary_entities.run_record import RunRecord
+from paired_servicebus.trials.temporary_entities import ManagedNamespace, RunRecord, Side
 from servicebus_amqp.encoding.message_sections import (
     Header,
     Properties,

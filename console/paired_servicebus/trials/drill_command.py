@@ -48,7 +48,6 @@ from paired_servicebus.core.model.namespace_info import ServiceTier, first_label
 from paired_servicebus.core.model.policy import times_line
 from paired_servicebus.core.text.number_format import duration, plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.drill.drill_run import lacks_manage, run_drill
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
@@ -58,14 +57,18 @@ from paired_servicebus.pairing.management.backlog_queues import first_line, told
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import print_lines, print_object, report_error
-from paired_servicebus.temporary_entities.managed_namespace import (
+from paired_servicebus.trials.drill_run import lacks_manage, run_drill
+from paired_servicebus.trials.temporary_entities import (
     MANAGING,
     EndedBySignalError,
     ManagedNamespace,
+    RecordKind,
+    RunRecord,
     Side,
+    known_runs,
+    past_records,
     until_signalled,
 )
-from paired_servicebus.temporary_entities.run_record import RecordKind, RunRecord, known_runs, past_records
 
 # The look at both namespaces before a drill: rights, tiers, names, and the entities of earlier drills.
 

@@ -1,1 +1,0 @@
-"""`paired drill`: a rehearsed outage on the owner's namespaces, with entities that it makes and deletes."""

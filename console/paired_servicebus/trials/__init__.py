@@ -1,0 +1,1 @@
+"""Trials on the owner's namespaces: a rehearsed outage and experiments, with entities that they make and delete."""

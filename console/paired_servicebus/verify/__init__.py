@@ -1,1 +1,0 @@
-"""`paired verify`: the project's assumptions about Service Bus, each an experiment on the configured namespaces."""
