@@ -6,7 +6,7 @@ The engine's figure (core.backlog.parked_count) includes messages diverted and m
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot, UnusedView
@@ -162,15 +162,10 @@ def parked_view(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogTotals:
-    """The contents of the backlog queues. `known` counts the queues with a depth."""
+class BacklogTotals(ParkedView):
+    """The parked messages, with the dead letters and the age of the readings."""
 
-    messages: int
     dead_lettered: int
-    known: int
-    queues: int
-    read_at: float | None
-    """The oldest reading. None: no queue was read; `messages` counts this engine's diverted messages only."""
     old: bool
     """Whether a reading is older than twice the interval."""
     growth: float | None = None
@@ -187,11 +182,8 @@ def sum_backlog(snapshot: Snapshot) -> BacklogTotals:
     read = [queue for queue in snapshot.queues if queue.depth is not None]
     counted = snapshot.parked or ParkedView(messages=0, read_at=None, known=0, queues=len(snapshot.queues))
     return BacklogTotals(
-        messages=counted.messages,
+        **{field.name: getattr(counted, field.name) for field in fields(ParkedView)},
         dead_lettered=sum(queue.dead_lettered or 0 for queue in read),
-        known=counted.known,
-        queues=counted.queues,
-        read_at=counted.read_at,
         old=any(is_old(queue, snapshot.at) for queue in read),
         growth=_growth(snapshot),
     )

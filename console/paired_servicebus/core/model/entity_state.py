@@ -14,7 +14,7 @@ Only sends, pings, operators and silence change the state. This module knows no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Final
 
@@ -124,18 +124,41 @@ twice. Callers filter these by `Entity.pinging` and `Entity.fails_over_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entity:
-    """One entity of a pairing, as known to its engine. Times are seconds since the epoch."""
+class EntityFacts:
+    """What an engine's machine and a snapshot have of an entity. Times are seconds since the epoch."""
 
     path: str
     state: State = State.UNKNOWN
     since: float
     fails_over_at: float | None = None
     """Time at which a suspect entity fails over unless a send succeeds."""
+    first_failure_at: float | None = None
+    """Time of the failure that began the present episode; None: there is none."""
+    pings: int = 0
+    """Pings since it left the primary."""
+    pings_in_a_row: int = 0
+    """Accepted pings in a row, up to the latest one."""
+    last_ping_at: float | None = None
+    """Time of the latest ping's answer; the next two fields describe it."""
+    last_ping_good: bool | None = None
+    last_ping_text: str = ""
+    missing_since: float | None = None
+    """Time since which every ping found no such entity; None: the last one was answered otherwise."""
+    failovers: int = 0
+    failbacks: int = 0
+    seconds_failed_over: float = 0.0
+    """Total over the finished episodes; a view's has the present one as well."""
+
+
+FACTS: Final = tuple(one.name for one in fields(EntityFacts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity(EntityFacts):
+    """One entity of a pairing, as known to its engine."""
+
     first_failure: str = ""
     """The failure that made it suspect; empty without evidence against the primary."""
-    first_failure_at: float | None = None
-    """Time of `first_failure`; None while that is empty."""
     first_failure_kind: FailureKind | None = None
     last_failure: str = ""
     last_failure_at: float | None = None
@@ -145,20 +168,11 @@ class Entity:
     """Whether the primary's last answer to a send or a ping was good; None: there is none, or it is outdated."""
     quiet_since: float | None = None
     """Time of the last send, probe or ping of an entity that is unknown because of silence."""
-    pings: int = 0
-    """Pings since it left the primary."""
-    pings_in_a_row: int = 0
     ping_due: float | None = None
     """Time of the next ping; None while none is planned, or during one."""
     ping_in_flight: bool = False
     ping_rests_until: float | None = None
     """Time before which no ping is sent after a throttled one, in any state (SPEC.md section 5)."""
-    last_ping_at: float | None = None
-    """Time of the latest ping's answer; the next two fields describe it."""
-    last_ping_good: bool | None = None
-    last_ping_text: str = ""
-    missing_since: float | None = None
-    """Time since which every ping found no such entity; None: the last one was answered otherwise."""
     by: str = ""
     """The operator who forced or pinned it; `by_why` is the reason."""
     by_why: str = ""
@@ -167,10 +181,6 @@ class Entity:
     probes_a_day: int = 0
     """Billed operations at most."""
     failures_while_pinned: int = 0
-    failovers: int = 0
-    failbacks: int = 0
-    seconds_failed_over: float = 0.0
-    """Total over the finished episodes."""
 
     @property
     def diverting(self) -> bool:

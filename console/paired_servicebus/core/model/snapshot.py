@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.entity_state import EntityFacts
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
@@ -36,12 +36,9 @@ class RouteView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntityView:
+class EntityView(EntityFacts):
     """One entity: its state, its why-line, and this engine's sends to it."""
 
-    path: str
-    state: State
-    since: float
     why: str
     route: str
     """The route of a send now: "primary", "backlog", "backlog/N" if one queue accepted the latest sends, or
@@ -53,27 +50,12 @@ class EntityView:
     """Messages accepted by backlog queues."""
     failed: int
     """Attempts that failed."""
-    last_ping_at: float | None = None
-    last_ping_good: bool | None = None
-    last_ping_text: str = ""
-    missing_since: float | None = None
-    """Time since which every ping found no such entity; None: the last one was answered otherwise."""
     next_ping_at: float | None = None
-    pings: int = 0
-    """Pings sent since the entity left the primary."""
     pings_sent: int = 0
     """Since the engine started."""
     pings_accepted: int = 0
     too_large: int = 0
     """Messages the primary accepted that would not fit into a backlog queue, since the engine started."""
-    failovers: int = 0
-    failbacks: int = 0
-    seconds_failed_over: float = 0.0
-    """Seconds, including the present episode."""
-    fails_over_at: float | None = None
-    """Time at which a suspect entity fails over unless a send succeeds."""
-    pings_in_a_row: int = 0
-    """Accepted pings in a row, up to the latest one."""
     recent_pings: tuple[float | None, ...] = ()
     """Seconds of each of the latest pings, newest last, at most 20; None: not accepted."""
     sends: tuple[RouteView, ...] = ()
@@ -86,8 +68,6 @@ class EntityView:
     """Start of the present series of refused calls; None: the latest call succeeded."""
     refusals: tuple[tuple[str, int], ...] = ()
     """The most frequent reasons for refused calls, with their messages."""
-    first_failure_at: float | None = None
-    """Time of the failure that began the present episode; None: there is none."""
     first_failure_kind: str = ""
     """What failed then, a value of `FailureKind`; empty: there is no episode."""
     refused_in_outage: int = 0

@@ -34,23 +34,11 @@ class Fate(StrEnum):
 
 
 FATES: Final[dict[FailureKind, Fate]] = {
+    **dict.fromkeys(FailureKind, Fate.WAITS),
     FailureKind.TOO_LARGE: Fate.DEAD_LETTERED,
     FailureKind.ARGUMENT: Fate.DEAD_LETTERED,
     FailureKind.IMPOSSIBLE: Fate.DEAD_LETTERED,
     FailureKind.NOT_FOUND: Fate.WAITS_A_WHILE,
-    FailureKind.TIMEOUT: Fate.WAITS,
-    FailureKind.CONNECTION: Fate.WAITS,
-    FailureKind.COMMUNICATION: Fate.WAITS,
-    FailureKind.INTERNAL: Fate.WAITS,
-    FailureKind.DETACHED: Fate.WAITS,
-    FailureKind.UNEXPLAINED: Fate.WAITS,
-    FailureKind.DISABLED: Fate.WAITS,
-    FailureKind.FULL: Fate.WAITS,
-    FailureKind.BUSY: Fate.WAITS,
-    FailureKind.UNAUTHENTICATED: Fate.WAITS,
-    FailureKind.UNAUTHORIZED: Fate.WAITS,
-    FailureKind.REVOKED: Fate.WAITS,
-    FailureKind.UNLISTED: Fate.WAITS,
 }
 """SPEC.md section 8. For DEAD_LETTERED the message is at fault, otherwise the destination."""
 

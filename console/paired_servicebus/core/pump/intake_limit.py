@@ -46,20 +46,6 @@ class SyphonRateLimit:
     live_at: time of the latest accepted live send.
     """
 
-    __slots__ = (
-        "_began",
-        "_count",
-        "_filled_at",
-        "_live_share",
-        "_rate",
-        "_rest",
-        "_seen",
-        "_throttled_at",
-        "_tokens",
-        "_was",
-        "live_at",
-    )
-
     def __init__(self, *, rate: float = 0.0, live_share: float = 0.5, rest: float = 10.0) -> None:
         self.live_at = -inf
         self._rate = rate or inf

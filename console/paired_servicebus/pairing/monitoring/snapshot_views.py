@@ -25,7 +25,7 @@ from paired_servicebus.core.backlog.syphon_status_rules import (
 )
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
-from paired_servicebus.core.model.entity_state import WELL, Entity, State
+from paired_servicebus.core.model.entity_state import FACTS, WELL, Entity, State
 from paired_servicebus.core.model.pairing_events import SyphonPaused
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
@@ -299,36 +299,24 @@ def _entity(
     seconds = sum(span for span, _ in tally.recent)
     running = now - entity.left_primary_at if entity.left_primary_at is not None else 0.0
     return EntityView(
-        path=entity.path,
-        state=entity.state,
-        since=entity.since,
+        **{name: getattr(entity, name) for name in FACTS}
+        | {"seconds_failed_over": entity.seconds_failed_over + running},
         why=_why(entity, carried=carried) + (f"; slow: 99 of 100 calls take up to {p99:.1f} s" if is_slow else ""),
         route=_route(entity, tally) if parks or not entity.diverting else NOWHERE,
         sends_per_second=sum(count for _, count in tally.recent) / seconds if seconds else 0.0,
         accepted=primary.accepted if primary is not None else 0,
         diverted=sum(sends.accepted for sends in backlog),
         failed=sum(sends.failed for sends in tally.routes.values()),
-        last_ping_at=entity.last_ping_at,
-        last_ping_good=entity.last_ping_good,
-        last_ping_text=entity.last_ping_text,
-        missing_since=entity.missing_since,
         next_ping_at=entity.ping_due,
-        pings=entity.pings,
         pings_sent=tally.pings_sent,
         pings_accepted=tally.pings_accepted,
         too_large=tally.too_large,
-        failovers=entity.failovers,
-        failbacks=entity.failbacks,
-        seconds_failed_over=entity.seconds_failed_over + running,
-        fails_over_at=entity.fails_over_at,
-        pings_in_a_row=entity.pings_in_a_row,
         recent_pings=tuple(tally.recent_pings),
         sends=_sends(tally),
         refused=tally.refusals.total,
         refused_per_second=round(tally.refusals.per_second(now), 2),
         refused_since=tally.refusals.since(tally.accepted),
         refusals=tuple(tally.refusals.reasons.most_common()),
-        first_failure_at=entity.first_failure_at,
         first_failure_kind=entity.first_failure_kind or "",
         refused_in_outage=0 if entity.state in WELL else tally.refusals.in_outage,
         refused_at=tally.refusals.latest_at,
