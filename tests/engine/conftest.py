@@ -125,13 +125,9 @@ class FakePairing:
             self.syphon = replace(self.syphon, paused_queues=(), paused_destinations=())
         return "the syphon goes on"
 
-    async def redrive(self, queue: int) -> str:
-        self.acts.append(("redrive", str(queue)))
+    async def redrive(self, queue: int, numbers: Collection[int] = ()) -> str:
+        self.acts.append(("redrive-letters" if numbers else "redrive", str(queue), *map(str, numbers)))
         return f"2 of 2 dead letters of {queue} were put back to work"
-
-    async def redrive_letters(self, queue: int, numbers: Collection[int]) -> str:
-        self.acts.append(("redrive-letters", str(queue), *map(str, numbers)))
-        return f"{len(numbers)} of {len(numbers)} selected dead letters of {queue} were put back to work"
 
     async def move_stranded(self, path: str) -> str:
         self.acts.append(("move-stranded", path))

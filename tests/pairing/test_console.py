@@ -88,6 +88,7 @@ async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the
         await seat.until_shown(lambda: seat.app.view.snapshot.entities[0].state is State.FORCED)
 
 
+@pytest.mark.slow
 async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
     async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
         await seat.press("F")

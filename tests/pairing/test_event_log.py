@@ -265,6 +265,7 @@ QUIET_PROGRAM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.real_time
 def test_no_send_and_no_ping_of_an_outage_prints_anything() -> None:
     command = [sys.executable, "-c", textwrap.dedent(QUIET_PROGRAM), "black-holed"]

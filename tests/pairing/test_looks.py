@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.backlog import depth_readings
 from paired_servicebus.core.backlog.queue_settings import Depth
-from paired_servicebus.core.errors import CommandRefusedError, MessagesUnknownError
+from paired_servicebus.core.errors import CommandRefusedError, MessagesUnknownError, PairingClosedError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.message_view import MAX_BODY_BYTES, MAX_PAGE_BYTES, MAX_ROWS, MessageKind
 from paired_servicebus.core.model.pairing_events import BodyShown, QueueRead, Record, StateChanged
@@ -386,43 +386,37 @@ async def asking(
                 await client.close()
 
 
-async def test_a_page_has_destination_id_age_size_tries_and_session(world: World) -> None:
+async def test_a_page_has_its_messages_in_rows_and_a_look_locks_and_removes_nothing(world: World) -> None:
     async with asking(world) as client:
-        data = parked("orders", "m-1", session="eu-7")
-        put(world, [data])
-        page = await client.look_at_messages(queue_path(), ACTIVE, by="kim")
-    (row,) = page.rows
-    assert (row.destination, row.message_id, row.session, row.deliveries) == ("orders", "m-1", "eu-7", 0)
-    assert row.size >= len(data)
-    assert row.enqueued_at is not None
-    assert page.next_number == 0
-
-
-async def test_a_look_locks_and_takes_nothing(world: World) -> None:
-    async with asking(world) as client:
-        put(world, [parked("orders", "m-1")])
-        await client.look_at_messages(queue_path(), ACTIVE, by="kim")
-        await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
-        (stored,) = lying_in(world, queue_path(), namespace="secondary")
-        assert (await world.received(queue_path(), 1, namespace="secondary"))[0].delivery_count == 0
-        assert stored.message.message_id == "m-1"
-
-
-async def test_pages_follow_each_other_without_a_gap(world: World) -> None:
-    async with asking(world) as client:
-        put(world, [parked("orders", f"m-{number}") for number in range(5)])
+        mine = parked("orders", "m-1", session="eu-7")
+        strange = Sections(properties=write_properties(Properties(message_id="x\x1b[2J\u202ey")), body=b"").join()
+        put(world, [mine, strange, *(parked("orders", f"m-{number}") for number in range(3, 6))])
         first = await client.look_at_messages(queue_path(), ACTIVE, count=3, by="kim")
         second = await client.look_at_messages(queue_path(), ACTIVE, from_number=first.next_number, count=3, by="kim")
-    assert [row.message_id for row in (*first.rows, *second.rows)] == [f"m-{number}" for number in range(5)]
+        await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
+        assert len(lying_in(world, queue_path(), namespace="secondary")) == 5
+        assert (await world.received(queue_path(), 1, namespace="secondary"))[0].delivery_count == 0
+    (row, other, *rest), last = first.rows, second.rows
+    assert (row.destination, row.message_id, row.session, row.deliveries) == ("orders", "m-1", "eu-7", 0)
+    assert row.size >= len(mine)
+    assert row.enqueued_at is not None
+    assert (other.destination, other.message_id) == ("", r"x\x1b[2J\u202ey")
+    assert "'x-ms-path' is missing" in other.reason
+    assert [one.message_id for one in (*rest, *last)] == ["m-3", "m-4", "m-5"]
     assert second.next_number == 0
 
 
 async def test_a_page_has_at_most_its_rows_and_bytes(world: World) -> None:
-    async with asking(world) as client:
-        put(world, [parked("a" * 250, "i" * 120, session="s" * 120) for _ in range(MAX_ROWS + 1)])
-        page = await client.look_at_messages(queue_path(), ACTIVE, count=100_000, by="kim")
+    paired = await world.pair(backlog_queue_count=1)
+    put(world, [parked("a" * 250, "i" * 120, session="s" * 120) for _ in range(MAX_ROWS + 1)])
+    before = paired.billed().receives
+    page = await paired.look_at_messages(queue_path()).page(queue_path(), ACTIVE, count=100_000)
+    assert paired.billed().receives == before + 1
     assert page.next_number == len(page.rows) + 1 <= MAX_ROWS + 1
     assert len(page.rows) * 400 <= MAX_PAGE_BYTES + 1000
+    await paired.close()
+    with pytest.raises(PairingClosedError):
+        await paired.look_at_messages(queue_path()).page(queue_path(), ACTIVE)
 
 
 async def test_a_search_reads_ids_properties_and_bodies_of_the_whole_queue(world: World) -> None:
@@ -445,22 +439,9 @@ async def test_a_search_reads_ids_properties_and_bodies_of_the_whole_queue(world
             page = await client.look_at_messages(queue_path(), ACTIVE, wanted=wanted, by="kim")
             assert [row.message_id for row in page.rows] == found
             assert page.looked_at == min(300, MAX_ROWS if len(found) == MAX_ROWS else 300)
-        assert len(lying_in(world, queue_path(), namespace="secondary")) == 300
-
-
-async def test_a_search_that_is_none_is_refused_with_an_example(world: World) -> None:
-    async with asking(world) as client:
         with pytest.raises(CommandRefusedError, match="JSON path"):
             await client.look_at_messages(queue_path(), ACTIVE, wanted="$.a b", by="kim")
-
-
-async def test_a_search_reads_no_hidden_body_and_says_so(world: World) -> None:
-    """Section 12: a search and an export "say what they did not read, and read no body that the engine hides."."""
-    async with asking(world, hides_bodies=True) as client:
-        put(world, [parked("orders", "m-1", body=b"secret"), parked("orders", "secret-2")])
-        page = await client.look_at_messages(queue_path(), ACTIVE, wanted="secret", by="kim")
-    assert [row.message_id for row in page.rows] == ["secret-2"]
-    assert "hidden" in page.note
+        assert len(lying_in(world, queue_path(), namespace="secondary")) == 300
 
 
 async def test_a_large_body_is_shown_part_by_part(world: World) -> None:
@@ -493,57 +474,42 @@ async def test_dead_letters_with_their_reason_and_deferred_messages_are_listed_a
     assert [row.message_id for row in active.rows] == ["m-2"]
 
 
-async def test_a_strangers_message_is_a_row_that_says_what_is_missing(world: World) -> None:
-    async with asking(world) as client:
-        put(world, [Sections(properties=write_properties(Properties(message_id="x\x1b[2J\u202ey")), body=b"").join()])
-        (row,) = (await client.look_at_messages(queue_path(), ACTIVE, by="kim")).rows
-    assert row.destination == ""
-    assert "'x-ms-path' is missing" in row.reason
-    assert row.message_id == r"x\x1b[2J\u202ey"
-
-
-async def test_a_message_has_its_properties_and_body(world: World) -> None:
-    async with asking(world) as client:
-        body = b'{"total": 41.9}'
-        put(world, [parked("orders", "m-1", properties={"tenant": "ac\x07me", "n": 5}, body=body)])
-        content = await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
+async def test_a_body_is_shown_to_whoever_may_only_look_and_each_look_at_one_is_in_the_audit(world: World) -> None:
+    events: list[Record] = []
+    async with asking(world, read_only=True, events=events) as client:
+        secret = parked("orders", "m-1", properties={"tenant": "ac\x07me", "n": 5}, body=b"secret")
+        mine = write_application_properties({"x-ms-path": "orders"})
+        values = (Sections(application_properties=mine, body=write_value(value)).join() for value in ("häl", [1, 2]))
+        put(world, [secret, *values])
+        assert (await client.look_at_messages(queue_path(), ACTIVE, by="kim")).rows
+        assert not [one for one in events if isinstance(one.event, BodyShown)]
+        content, text, other = [
+            await client.look_at_message(queue_path(), ACTIVE, number, by="kim") for number in (1, 2, 3)
+        ]
     named = dict(content.properties)
     assert (named["message-id"], named["app: tenant"], named["app: n"]) == ("m-1", r"ac\x07me", "5")
-    assert (content.body, content.body_size, content.body_note) == (body, len(body), "")
-
-
-async def test_a_body_of_text_is_its_text_and_any_other_value_is_shown_as_encoded(world: World) -> None:
-    async with asking(world) as client:
-        mine = write_application_properties({"x-ms-path": "orders"})
-        put(world, [Sections(application_properties=mine, body=write_value(value)).join() for value in ("häl", [1, 2])])
-        text = await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
-        other = await client.look_at_message(queue_path(), ACTIVE, 2, by="kim")
+    assert (content.body, content.body_size, content.body_note) == (b"secret", 6, "")
     assert (text.body.decode(), text.body_note) == ("häl", "")
     assert other.body == write_value([1, 2])
     assert "AMQP" in other.body_note
-
-
-async def test_every_look_at_a_body_is_in_the_audit_without_the_body(world: World) -> None:
-    events: list[Record] = []
-    async with asking(world, events=events) as client:
-        put(world, [parked("orders", "m-1", body=b"secret")])
-        await client.look_at_messages(queue_path(), ACTIVE, by="kim")
-        assert not [one for one in events if isinstance(one.event, BodyShown)]
-        await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
-    (shown,) = [one.event for one in events if isinstance(one.event, BodyShown)]
-    assert (shown.target, shown.number, shown.message_id) == (queue_path(), 1, "m-1")
-    assert shown.by
+    shown = [one.event for one in events if isinstance(one.event, BodyShown)]
+    assert [(one.target, one.number, bool(one.by)) for one in shown] == [(queue_path(), n, True) for n in (1, 2, 3)]
+    assert shown[0].message_id == "m-1"
     assert "secret" not in repr(shown)
 
 
-async def test_hidden_bodies_stay_in_the_engine_and_properties_are_shown(world: World) -> None:
+async def test_hidden_bodies_stay_in_the_engine_and_no_search_reads_them(world: World) -> None:
+    """Section 12: a search and an export "say what they did not read, and read no body that the engine hides."."""
     events: list[Record] = []
     async with asking(world, hides_bodies=True, events=events) as client:
-        put(world, [parked("orders", "m-1", body=b"secret")])
+        put(world, [parked("orders", "m-1", body=b"secret"), parked("orders", "secret-2")])
         content = await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
+        page = await client.look_at_messages(queue_path(), ACTIVE, wanted="secret", by="kim")
     assert (content.body, content.body_size, content.body_note) == (b"", 6, HIDDEN)
     assert ("message-id", "m-1") in content.properties
     assert not [one for one in events if isinstance(one.event, BodyShown)]
+    assert [row.message_id for row in page.rows] == ["secret-2"]
+    assert "hidden" in page.note
 
 
 async def test_a_body_whose_look_cannot_be_audited_is_not_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,13 +522,6 @@ async def test_a_body_whose_look_cannot_be_audited_is_not_shown(world: World, mo
         content = await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")
     assert content.body == b""
     assert "audit" in content.body_note
-
-
-async def test_a_console_opened_to_look_only_looks(world: World) -> None:
-    async with asking(world, read_only=True) as client:
-        put(world, [parked("orders", "m-1", body=b"x")])
-        assert (await client.look_at_messages(queue_path(), ACTIVE, by="kim")).rows
-        assert (await client.look_at_message(queue_path(), ACTIVE, 1, by="kim")).body == b"x"
 
 
 async def test_what_was_moved_meanwhile_and_a_queue_of_others_are_a_sentence_each(world: World) -> None:
@@ -582,32 +541,17 @@ async def test_a_secondary_that_does_not_answer_or_refuses_is_unknown_and_not_em
     paired = await world.pair(backlog_queue_count=1)
     world.fault(fault, namespace="secondary")
     with pytest.raises(MessagesUnknownError, match=r"^unknown: .*cannot be read"):
-        await paired.look_at_messages(queue_path(), ACTIVE)
+        await paired.look_at_messages(queue_path()).page(queue_path(), ACTIVE)
 
 
 async def test_too_many_looks_at_once_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LOOKS", 1)
     paired = await world.pair(backlog_queue_count=1)
-    first = asyncio.ensure_future(paired.look_at_messages(queue_path(), ACTIVE))
+    first = asyncio.ensure_future(paired.look_at_messages(queue_path()).page(queue_path(), ACTIVE))
     await asyncio.sleep(0)
     with pytest.raises(MessagesUnknownError, match="under way"):
-        await paired.look_at_messages(queue_path(), ACTIVE)
+        await paired.look_at_messages(queue_path()).page(queue_path(), ACTIVE)
     await first
-
-
-async def test_each_peek_is_counted_as_an_operation(world: World) -> None:
-    paired = await world.pair(backlog_queue_count=1)
-    before = paired.billed().receives
-    await paired.look_at_messages(queue_path(), ACTIVE)
-    assert paired.billed().receives == before + 1
-
-
-async def test_an_ended_pairing_shows_nothing(world: World) -> None:
-    paired = await world.pair(backlog_queue_count=1)
-    await paired.look_at_messages(queue_path(), ACTIVE)
-    await paired.close()
-    with pytest.raises(Exception, match="closed"):
-        await paired.look_at_messages(queue_path(), ACTIVE)
 
 
 # -- The messages of a backlog queue at a dashboard on a running engine, over two namespaces: looked at, and re-
@@ -642,6 +586,7 @@ async def listed(seat: Seat) -> MessagesScreen:
     return screen
 
 
+@pytest.mark.slow
 async def test_a_dead_letter_is_looked_at_and_stays(world: World) -> None:
     async with seated(world) as seat:
         await bury(world)
@@ -676,12 +621,13 @@ async def test_only_the_marked_dead_letters_are_re_driven_and_the_audit_names_th
         assert any(f"{numbers['m-2']}, {numbers['m-4']} of backlog/0" in text for text in named), named
 
 
+@pytest.mark.slow
 async def test_a_dead_letter_that_is_gone_is_reported(world: World) -> None:
     async with seated(world) as seat:
         await bury(world, 2)
         screen = await listed(seat)
         assert screen.choices.row is not None
-        await seat.paired.redrive_letters(0, [screen.choices.row.number])
+        await seat.paired.redrive(0, [screen.choices.row.number])
         await until(lambda: dead_in(world) == ["m-2", "m-1"])
         await seat.fire("R", "1 dead letter")
         await seat.until_shown(lambda: seat.app.view.answer and "has no such dead letter" in seat.app.view.answer.text)

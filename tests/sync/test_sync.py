@@ -30,7 +30,6 @@ from paired_servicebus.core.errors import (
     ConfigurationError,
     NamespaceUnreachableError,
     PairingClosedError,
-    SameNamespaceError,
     ScheduledInBacklogError,
 )
 from paired_servicebus.core.model.command import Command
@@ -258,7 +257,7 @@ print(hung, wrong)
 def test_children_of_a_sending_process_are_refused_at_once(servicebus_sandbox: Any) -> None:
     """A paired client does not survive a fork: each child gets the error, whatever lock a thread held at the fork."""
     texts = [servicebus_sandbox[name].connection_string for name in ("primary", "secondary")]
-    command = [sys.executable, "-W", "ignore", "-c", FORKS, *texts, str(servicebus_sandbox.ca_file), "100"]
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, *texts, str(servicebus_sandbox.ca_file), "40"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.stdout == "0 0\n", done.stderr
 
@@ -391,33 +390,6 @@ def test_a_call_on_the_pairings_own_thread_is_refused_instead_of_waiting_for_eve
         paired._portal.run(paired.get_queue_sender, "orders")
 
 
-def test_what_is_left_open_is_closed_when_the_program_ends(servicebus_sandbox: Any) -> None:
-    script = """
-        import os
-        from azure.servicebus import ServiceBusMessage
-        from paired_servicebus.sync import Namespace, pair_namespaces
-        options = {"connection_verify": os.environ["CA"]}
-        one, two = (Namespace.from_connection_string(os.environ[name], options=options) for name in ("ONE", "TWO"))
-        paired = pair_namespaces(one, two, backlog_queue_count=1, enable_syphon=True)
-        paired.get_queue_sender("orders").send_messages(ServiceBusMessage(b"x"))
-        print("sent")
-    """
-    environment = os.environ | {
-        "CA": str(servicebus_sandbox.ca_file),
-        "ONE": servicebus_sandbox["primary"].connection_string,
-        "TWO": servicebus_sandbox["secondary"].connection_string,
-    }
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "sent\n", "")
-
-
 class TestBadInput:
     def test_a_key_that_is_refused(self, servicebus_sandbox: Any) -> None:
         """Section 4.5: bad credentials are raised by the pairing call itself."""
@@ -428,11 +400,6 @@ class TestBadInput:
         with pytest.raises(NamespaceUnreachableError, match="check the key"):
             pair_namespaces(namespace(servicebus_sandbox, "primary"), secondary)
         assert not [thread for thread in threading.enumerate() if thread.name == "servicebus-pairing"]
-
-    def test_a_namespace_with_itself(self, servicebus_sandbox: Any) -> None:
-        one = namespace(servicebus_sandbox, "primary")
-        with pytest.raises(SameNamespaceError):
-            pair_namespaces(one, one)
 
     @pytest.mark.parametrize("given", [None, "text", "client"])
     def test_what_is_no_namespace(self, given: str | None) -> None:
@@ -458,17 +425,9 @@ class TestBadInput:
         assert time.monotonic() - began < 60
         assert not [thread for thread in threading.enumerate() if thread.name == "servicebus-pairing"]
 
-    def test_the_check_of_a_pairing(self, servicebus_sandbox: Any) -> None:
-        with pair(servicebus_sandbox, enable_syphon=True) as paired:
-            assert paired.check().ready
-
     def test_an_option_that_is_none(self, servicebus_sandbox: Any) -> None:
         with pytest.raises(TypeError, match="colour"):
             pair(servicebus_sandbox, colour="blue")
-
-    def test_an_option_out_of_range(self, servicebus_sandbox: Any) -> None:
-        with pytest.raises(ConfigurationError, match="ping_timeout"):
-            pair(servicebus_sandbox, ping_timeout=0)
 
     def test_no_connection_string(self) -> None:
         one = Namespace.from_connection_string("nonsense")
@@ -520,7 +479,7 @@ def test_eight_threads_send_in_their_own_traces(servicebus_sandbox: Any) -> None
     primary, secondary = (namespace(servicebus_sandbox, name) for name in ("primary", "secondary"))
     with tracing(RecordedSpan), pair_namespaces(primary, secondary, **QUICK) as paired, ThreadPoolExecutor(8) as pool:
         sender = paired.get_queue_sender("orders")
-        list(pool.map(request, map(str, range(1000))))
+        list(pool.map(request, map(str, range(300))))
     found: dict[str, str] = {}
     text = servicebus_sandbox["primary"].connection_string
     with ServiceBusClient.from_connection_string(text, connection_verify=str(servicebus_sandbox.ca_file)) as client:
@@ -751,12 +710,15 @@ def test_each_message_that_a_blocking_receiver_gets_is_in_the_journal(servicebus
 
 PROGRAM = """
     import sys
+    from azure.servicebus import ServiceBusMessage
     from paired_servicebus.engine.control.discovery import local_engines
     from paired_servicebus.sync import Namespace, pair_namespaces
 
     trust = {"connection_verify": sys.argv[3]}
     primary, secondary = (Namespace.from_connection_string(text, options=trust) for text in sys.argv[1:3])
-    paired = pair_namespaces(primary, secondary, control=True, primary_name="primary", backlog_queue_count=1)
+    options = {"control": True, "primary_name": "primary", "backlog_queue_count": 1, "enable_syphon": True}
+    paired = pair_namespaces(primary, secondary, **options)
+    paired.get_queue_sender("orders").send_messages(ServiceBusMessage(b"x"))
     print([places.name for places in local_engines()])
 """
 
@@ -766,6 +728,6 @@ def test_one_left_open_ends_with_the_program(servicebus_sandbox: Any, short: Pat
     namespaces = [sandbox[name].connection_string for name in ("primary", "secondary")]
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *namespaces, str(sandbox.ca_file)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=dict(os.environ))
-    assert (ended.returncode, ended.stdout.strip()) == (0, "['primary']"), ended.stderr
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "['primary']", "")
     assert local_engines() == ()
     assert [record.event.kind for record in read_records(engine_paths("primary").spool)][-1] == "engine-stopped"

@@ -138,7 +138,8 @@ def read_message(data: bytes) -> EncodedMessage:
     sections = split(data)
     mine = sections.application_properties
     if mine is not None and _MARK in mine:
-        _refuse_reserved(mine)
+        for name, _ in find_in_map(mine, _NAMES):
+            raise ReservedPropertyError(name.decode())
     return EncodedMessage(data, sections, message_id_of(sections.properties))
 
 
@@ -222,11 +223,6 @@ def exceeds(message: EncodedMessage, path: str, limit: int) -> bool:
     """Return whether the message would not fit into a backlog queue (SPEC.md section 7.4)."""
     size = len(message.data)
     return size + PARKED_BYTES > limit and (size > limit or len(park(message, path).data) > limit)
-
-
-def _refuse_reserved(section: bytes) -> None:
-    for name, _ in find_in_map(section, _NAMES):
-        raise ReservedPropertyError(name.decode())
 
 
 def _parked(message: EncodedMessage, path: str) -> EncodedMessage:

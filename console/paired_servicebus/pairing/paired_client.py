@@ -35,7 +35,6 @@ from paired_servicebus.core.errors import (
     PairingClosedError,
     PairingError,
 )
-from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
 from paired_servicebus.core.model.pairing_condition import PairingCondition
 from paired_servicebus.core.model.pairing_events import EntityReleased, Forced, Pinned, SyphonPaused, SyphonResumed
@@ -152,17 +151,11 @@ class OperatorOrders:
             return f"the syphon moves messages out of backlog queue {queue} again"
         return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
 
-    async def redrive(self, queue: int) -> str:
+    async def redrive(self, queue: int, numbers: Collection[int] = ()) -> str:
         """Put a backlog queue's dead letters back to work; return a sentence with the outcome.
 
-        Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
-        """
-        return await self._with_syphon().redrive(queue)
-
-    async def redrive_letters(self, queue: int, numbers: Collection[int]) -> str:
-        """Put some dead letters of a backlog queue back to work, by their sequence numbers; return a sentence.
-
-        Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
+        numbers: their sequence numbers; default: all that are there. Raises as `Syphon.redrive`, and IllegalEventError
+        without a syphon.
         """
         return await self._with_syphon().redrive(queue, numbers)
 
@@ -181,30 +174,11 @@ class OperatorOrders:
         """
         return await self._unused.clean_up(path, elsewhere=elsewhere)
 
-    async def look_at_messages(
-        self,
-        path: str,
-        kind: MessageKind,
-        *,
-        from_number: int = 1,
-        count: int = MAX_ROWS,
-        wanted: str = "",
-        reads_bodies: bool = True,
-    ) -> MessagePage:
-        """Return messages of a backlog queue of this pairing, by peek; arguments and raises as `MessageLooks.page`.
+    def look_at_messages(self, path: str) -> MessageLooks:
+        """Return the looks at messages of a backlog queue, by peek.
 
         Raises IllegalEventError: it is no backlog queue of this pairing.
         """
-        looks = self._looks_into(path)
-        return await looks.page(
-            path, kind, from_number=from_number, count=count, wanted=wanted, reads_bodies=reads_bodies
-        )
-
-    async def look_at_message(self, path: str, kind: MessageKind, number: int, *, from_byte: int = 0) -> MessageContent:
-        """Return one message with a part of its body, by peek; raises as `look_at_messages`, and if it is gone."""
-        return await self._looks_into(path).message(path, kind, number, from_byte=from_byte)
-
-    def _looks_into(self, path: str) -> MessageLooks:
         self._steering.refuse_when_ended()
         if path not in (*self._queues.values(), *(queue.path for queue in self._unused.view.queues)):
             raise IllegalEventError(f"{path} is not a backlog queue of this pairing")
@@ -510,7 +484,9 @@ class PairedServiceBusClient(OperatorOrders):
 
         Pumps and pings end, links detach, both namespaces' clients are closed.
         """
-        await self._end(PairingClosedError("the pairing was closed: nothing can be sent through it any more"))
+        self._steering.tasks.refuse_elsewhere()
+        reason = PairingClosedError("the pairing was closed: nothing can be sent through it any more")
+        await asyncio.shield(self._begin_to_end(reason))
 
     def collector(self) -> Collector:
         """Return the engine's figures, for a registry of prometheus_client; none once it is closed.
@@ -531,10 +507,6 @@ class PairedServiceBusClient(OperatorOrders):
         """End the pairing after one side has become unusable."""
         self._steering.warn("pairing", str(reason))
         self._begin_to_end(reason)
-
-    async def _end(self, reason: PairingError) -> None:
-        self._steering.tasks.refuse_elsewhere()
-        await asyncio.shield(self._begin_to_end(reason))
 
     def _begin_to_end(self, reason: PairingError) -> asyncio.Task[None]:
         if self._closing is None:
@@ -606,11 +578,11 @@ class PairedServiceBusClient(OperatorOrders):
 
     def syphon_view(self) -> SyphonView:
         """Return the syphon of this engine."""
-        syphons = self._unmoved.syphons
-        if self._syphon is None or self._syphon_report is None:
-            return replace(snapshot_views.without_syphon(self._unmoved.troubles()), elsewhere=syphons)
-        stands = self._syphon_report.status(self._syphon.moves_now, self._unused.usage, syphons)
-        return replace(snapshot_views.syphon(self._syphon.view(*stands), self._steering.machine), elsewhere=syphons)
+        syphon, syphons = self._syphon, self._unmoved.syphons
+        if syphon is None or self._syphon_report is None:
+            return snapshot_views.without_syphon(self._unmoved)
+        status, text = self._syphon_report.status(syphon.moves_now, self._unused.usage, syphons)
+        return snapshot_views.syphon(syphon, self._steering.machine, status, text, syphons)
 
     def billed(self) -> Meter:
         """Return operations and bytes since the start, by cause."""

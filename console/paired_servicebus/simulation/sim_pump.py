@@ -297,7 +297,7 @@ class SimPump:
         self._elapsed = engine.machine.policy.ttl_policy == "elapsed"
         self._executors: dict[type, Callable[[Any], None]] = {
             Deliver: self._deliver,
-            Publish: self._publish,
+            Publish: lambda effect: self.watch.published(effect.events),
             Complete: self._complete,
             Defer: self._defer,
             DeadLetter: self._dead_letter,
@@ -448,9 +448,6 @@ class SimPump:
     def _deliver(self, effect: Deliver[SimBacklogMessage]) -> None:
         self.watch.gives(effect.message.held)
         self.engine.delivery.give(effect.message)
-
-    def _publish(self, effect: Publish) -> None:
-        self.watch.published(effect.events)
 
     def _complete(self, effect: Complete[SimBacklogMessage]) -> None:
         for message in effect.messages:

@@ -65,7 +65,8 @@ class Portal:
             TimeoutError: the thread does not answer in time; a message of the call may have arrived.
         """
         timeout = options.get("timeout")
-        self._refuse_in_fork()  # before the lock, which another thread may have held when the process forked
+        if self.is_foreign:  # before the lock, which another thread may have held when the process forked
+            raise RuntimeError("a paired client does not survive a fork: pair the namespaces in the new process")
         with self._entering:  # the loop cancels every call that entered before it stops
             self._refuse()
             future = asyncio.run_coroutine_threadsafe(_create_and_await(work, args, options), self._loop)
@@ -127,10 +128,6 @@ class Portal:
         if left:
             await asyncio.wait(left, timeout=JOIN / 2)
         await self._loop.shutdown_asyncgens()
-
-    def _refuse_in_fork(self) -> None:
-        if self.is_foreign:
-            raise RuntimeError("a paired client does not survive a fork: pair the namespaces in the new process")
 
     def _refuse(self) -> None:
         if self._is_closing or not self._thread.is_alive():

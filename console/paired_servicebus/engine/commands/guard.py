@@ -196,7 +196,7 @@ async def _redrive_letters(context: CommandContext, command: Command) -> str:
     letters = dead_letters_of(command.target)
     if letters is None:
         raise IllegalEventError(f"{command.target!r} names no dead letters")
-    return await context.paired.redrive_letters(int(letters.queue), letters.numbers)
+    return await context.paired.redrive(int(letters.queue), letters.numbers)
 
 
 @_handles("move-stranded")

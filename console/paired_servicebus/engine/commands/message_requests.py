@@ -65,7 +65,7 @@ class MessageRequests:
             return _refusal(look, masked(str(error))[:MAX_ERROR_CHARS])
 
     async def _rows(self, look: LookAtMessages, kind: MessageKind) -> MessagesFound:
-        page = await self._paired.look_at_messages(
+        page = await self._paired.look_at_messages(look.queue).page(
             look.queue,
             kind,
             from_number=look.from_number,
@@ -76,7 +76,8 @@ class MessageRequests:
         return MessagesFound(id=look.id, page=page)
 
     async def _message(self, look: LookAtMessage, kind: MessageKind) -> MessageFound:
-        content = await self._paired.look_at_message(look.queue, kind, look.number, from_byte=look.from_byte)
+        looks = self._paired.look_at_messages(look.queue)
+        content = await looks.message(look.queue, kind, look.number, from_byte=look.from_byte)
         if self._hides_bodies:
             return MessageFound(id=look.id, content=_without_body(content, HIDDEN))
         row = content.row

@@ -32,7 +32,6 @@ from paired_servicebus.pairing.amqp_client.endpoint import (
     LOW_WATER,
     REFUSES_US,
     SOCKET_ERROR,
-    CbsToken,
     Endpoint,
     connect,
     connection_failure,
@@ -457,7 +456,9 @@ class CbsAuthorizer:
         audience = endpoint.audience(path)
         token = await token_for(endpoint.credential, audience, now=now)
         node = await self._line.requests(CBS)
-        reply = await node.ask(_request(token, audience), token.text)
+        expiration = Timestamp(round(1000 * token.expires_at))
+        put = {"operation": "put-token", "type": token.kind, "name": audience, "expiration": expiration}
+        reply = await node.ask(put, token.text)
         if not reply.is_success:
             raise token_failure(audience, reply.status, reply.description, reply.condition)
         self._accepted[path] = _AcceptedToken(due=token.renew_at(now), expires_at=token.expires_at)
@@ -487,15 +488,6 @@ class CbsAuthorizer:
         if self.failure is None:
             log.warning("the token for %s was not renewed; next try follows: %s", path, error)
             self.failure = error if isinstance(error, WireError) else WireError(str(error))
-
-
-def _request(token: CbsToken, audience: str) -> dict[str, object]:
-    return {
-        "operation": "put-token",
-        "type": token.kind,
-        "name": audience,
-        "expiration": Timestamp(round(1000 * token.expires_at)),
-    }
 
 
 class ClientConnection(asyncio.Protocol):

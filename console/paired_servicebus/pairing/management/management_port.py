@@ -628,7 +628,8 @@ class ArmAdmin:
             pass
         else:
             raise ResourceExistsError(f"the queue {path} exists already")
-        await self._put(path, {_lowered(name): value for name, value in settings_of(wanted).items()})
+        # ARM writes a setting's name with a small first letter
+        await self._put(path, {name[0].lower() + name[1:]: value for name, value in settings_of(wanted).items()})
         for rule in wanted.rules:
             await self.put_rule(path, rule)
 
@@ -771,11 +772,6 @@ _READ_ONLY: Final = frozenset({"countDetails", "createdAt", "updatedAt", "access
 
 def _arm_name(path: str) -> str:
     return path.replace("/", "~")
-
-
-def _lowered(name: str) -> str:
-    """Return a setting's name as ARM writes it."""
-    return name[0].lower() + name[1:]
 
 
 def _path(queue: SBQueue | SBTopic) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -325,17 +325,43 @@ class MessageLooks:
             ConfigurationError: the search is none.
         """
         matches = parse_search(wanted) if wanted else None
-
-        async def keep(peeked: Sequence[bytes]) -> Sequence[bool]:
-            if matches is None:
-                return [True] * len(peeked)
-            return await asyncio.to_thread(matching, peeked, matches, reads_bodies=reads_bodies)
-
+        number, count = max(1, from_number), max(1, min(count, MAX_ROWS))
+        rows: list[MessageRow] = []
+        looked_at = read_bytes = page_bytes = 0
+        is_filtered = matches is not None or kind is MessageKind.DEFERRED
         async with self._look(path) as wire:
-            page = await self._page(
-                wire, path, kind, max(1, from_number), max(1, min(count, MAX_ROWS)), keep, bool(wanted)
-            )
-        return page if reads_bodies or not wanted else replace(page, note=BODIES_NOT_SEARCHED)
+            for _ in range(MAX_REQUESTS):
+                at_most = MESSAGES_PER_PEEK if is_filtered else count - len(rows)
+                peeked, before = await self._peek(wire, path, kind, number, at_most), number
+                kept: Sequence[bool] = [True] * len(peeked)
+                if matches is not None:
+                    kept = await asyncio.to_thread(matching, peeked, matches, reads_bodies=reads_bodies)
+                for data, is_kept in zip(peeked, kept, strict=True):
+                    found = broker_properties(data)
+                    if found.sequence_number < number:
+                        continue
+                    number, looked_at = found.sequence_number + 1, looked_at + 1
+                    read_bytes += len(data)
+                    if not _belongs(found.state, kind) or not is_kept:
+                        continue
+                    rows.append(self._row_of(data))
+                    page_bytes += _bytes_of(rows[-1])
+                    if len(rows) >= count or page_bytes >= MAX_PAGE_BYTES:
+                        break
+                if number == before:  # nothing, or nothing with a number: the end
+                    number = 0
+                    break
+                if len(rows) >= count or page_bytes >= MAX_PAGE_BYTES or read_bytes >= MAX_LOOK_BYTES:
+                    break
+        return MessagePage(
+            queue=path,
+            kind=kind,
+            rows=tuple(rows),
+            looked_at=looked_at,
+            next_number=number,
+            read_at=self._steering.clock(),
+            note=BODIES_NOT_SEARCHED if wanted and not reads_bodies else "",
+        )
 
     async def message(self, path: str, kind: MessageKind, number: int, *, from_byte: int = 0) -> MessageContent:
         """Return one message with its body from a byte on, MAX_BODY_BYTES at most, peeked once.
@@ -401,48 +427,6 @@ class MessageLooks:
             self._close_when_idle()
         elif self._wire is not None:
             self._steering.tasks.start(self.close(), name="closing the connection for messages")
-
-    async def _page(
-        self,
-        wire: ReconnectingConnection,
-        path: str,
-        kind: MessageKind,
-        number: int,
-        count: int,
-        keep: Callable[[Sequence[bytes]], Awaitable[Sequence[bool]]],
-        searches: bool,
-    ) -> MessagePage:
-        rows: list[MessageRow] = []
-        looked_at = read_bytes = page_bytes = 0
-        is_filtered = searches or kind is MessageKind.DEFERRED
-        for _ in range(MAX_REQUESTS):
-            peeked = await self._peek(wire, path, kind, number, MESSAGES_PER_PEEK if is_filtered else count - len(rows))
-            before = number
-            for data, is_kept in zip(peeked, await keep(peeked), strict=True):
-                found = broker_properties(data)
-                if found.sequence_number < number:
-                    continue
-                number, looked_at = found.sequence_number + 1, looked_at + 1
-                read_bytes += len(data)
-                if not _belongs(found.state, kind) or not is_kept:
-                    continue
-                rows.append(self._row_of(data))
-                page_bytes += _bytes_of(rows[-1])
-                if len(rows) >= count or page_bytes >= MAX_PAGE_BYTES:
-                    break
-            if number == before:  # nothing, or nothing with a number: the end
-                number = 0
-                break
-            if len(rows) >= count or page_bytes >= MAX_PAGE_BYTES or read_bytes >= MAX_LOOK_BYTES:
-                break
-        return MessagePage(
-            queue=path,
-            kind=kind,
-            rows=tuple(rows),
-            looked_at=looked_at,
-            next_number=number,
-            read_at=self._steering.clock(),
-        )
 
     async def _peek(
         self, wire: ReconnectingConnection, path: str, kind: MessageKind, number: int, count: int

@@ -7,8 +7,7 @@ engine's and those of the same user's engines on this machine (SPEC.md section 4
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
@@ -40,6 +39,7 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.core.operator.targets import STILL_MOVED, held_back, unseen
 from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS, Circuit
+from paired_servicebus.core.pump.pump_machine import most_parked
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
@@ -397,16 +397,31 @@ def _growth(poller: DepthPoller, index: int, parked: int | None, now: float) -> 
     return growth(readings)
 
 
-def without_syphon(unmoved: Iterable[Trouble]) -> SyphonView:
+def without_syphon(unmoved: UnmovedMessages) -> SyphonView:
     """Return the view of an engine without a syphon, with the messages that none is known to move."""
-    unknown = (f"syphon unknown: {one.reason}" for one in unmoved if one.kind is TroubleKind.SYPHON_UNKNOWN)
-    return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *unknown)))
+    unknown = (f"syphon unknown: {one.reason}" for one in unmoved.troubles() if one.kind is TroubleKind.SYPHON_UNKNOWN)
+    text = "; ".join(("this engine runs no syphon", *unknown))
+    return SyphonView(status=SyphonStatus.OFF, text=text, elsewhere=unmoved.syphons)
 
 
-def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
-    """Return the syphon's view with the entities that an operator holds back."""
+def syphon(
+    running: Syphon, machine: PairingMachine, status: SyphonStatus, text: str, elsewhere: tuple[str, ...]
+) -> SyphonView:
+    """Return the syphon's counts, with its status and sentence, and the entities that an operator holds back."""
     held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
-    return replace(view, text=f"{view.text}; {held}") if held else view
+    progress = [pump.progress for pump in running.pumps.values()]
+    return SyphonView(
+        status=status,
+        text=f"{text}; {held}" if held else text,
+        per_second=running.per_second,
+        history=tuple(running.history),
+        moved=running.moved,
+        dead_lettered=sum(one.dead_lettered for one in progress),
+        paused_queues=tuple(sorted(machine.pauses.queues)),
+        paused_destinations=tuple(machine.pauses.destinations.values()),
+        destinations=most_parked(progress),
+        elsewhere=elsewhere,
+    )
 
 
 def silent_credentials(clients: Mapping[str, ServiceBusClient], send_timeout: float) -> Iterator[Trouble]:

@@ -150,7 +150,8 @@ class EventLog:
             waits = f"; fails over in {self._policy.failover_interval:g} s unless a send succeeds"
             return logging.WARNING, f"is suspect: {event.why}{waits if self._policy.failover_interval else ''}"
         if now in DIVERTING and was not in DIVERTING:
-            return logging.WARNING, f"{_left(now)}, sends go to the backlog: {event.why}{_advice(event.why)}"
+            left = "was failed over by hand" if now == State.FORCED else "failed over"
+            return logging.WARNING, f"{left}, sends go to the backlog: {event.why}{_advice(event.why)}"
         if was in DIVERTING and now not in DIVERTING:
             return logging.INFO, f"failed back, sends go to the primary: {event.why}"
         if was == State.SUSPECT and now == State.HEALTHY:
@@ -212,10 +213,6 @@ def _say(level: int, text: str) -> None:
             traceback.print_exc()
 
 
-def _left(now: str) -> str:
-    return "was failed over by hand" if now == State.FORCED else "failed over"
-
-
 def _advice(why: str) -> str:
     """Return a hint for a misspelt entity: its sends succeed from now on, without an error."""
     return "; check the name, the primary namespace has no such entity" if FailureKind.NOT_FOUND in why else ""
@@ -240,17 +237,15 @@ def register_client(client: ServiceBusClient) -> None:
     _clients.add(client)
 
 
-def _is_judged(name: str) -> bool:
-    return name in _links or any(name in sdk_internals.link_names(client) for client in tuple(_clients))
-
-
 class _Unjudged(logging.Filter):
     """A filter that drops warnings about the pairing's connections."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged."""
         name = sdk_internals.connection_name(record)
-        return record.levelno < logging.WARNING or name is None or not _is_judged(name)
+        if record.levelno < logging.WARNING or name is None:
+            return True
+        return name not in _links and not any(name in sdk_internals.link_names(client) for client in tuple(_clients))
 
 
 _UNJUDGED: Final = _Unjudged()

@@ -382,9 +382,9 @@ class BacklogLink(AmqpLink):
         limits = self.limits
         return EncodedBatch(limit or (STANDARD_LIMIT if limits is None else limits[1]))
 
-    async def renew(self, timeout: float, *, retry: bool = True) -> None:
+    async def renew(self, timeout: float) -> None:
         """Attach anew as `SdkSenderLink.renew`. Raises ServiceBusError, PairingClosedError."""
-        await self._retry(super().renew, timeout, self._pauses if retry else ())
+        await self._retry(super().renew, timeout, ())
 
     async def send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send as `SdkSenderLink.send`. Raises as that; and ConnectionCutError: the connection ended meanwhile."""

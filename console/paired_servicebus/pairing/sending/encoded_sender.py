@@ -243,16 +243,12 @@ class EncodedSender(SendDriver[EncodedMessage]):
             ScheduledInBacklogError: a number is negative: its message is, or was, in the backlog.
             WireError: the primary refused, or did not answer.
         """
-        self._refuse_parked(numbers)
-        check_timeout(timeout)
-        limit = timeout or self._steering.policy.send_timeout
         body = {"sequence-numbers": Array.of(int, numbers)}
 
         async def cancel(seconds: float) -> None:
             await self._primaries.wire.request(self.entity_name, CANCEL, body, timeout=seconds)
 
-        with self._steering.enter_call():
-            await self._request(cancel, limit)
+        await self._cancel(numbers, timeout, cancel)
 
     async def ping(self, data: bytes, *, timeout: float) -> None:
         """Send an encoded ping to the primary and nowhere else; a failure says nothing of the entity.
@@ -320,9 +316,7 @@ class EncodedSender(SendDriver[EncodedMessage]):
 
     def _count_too_large(self, accepted: Sequence[EncodedMessage]) -> None:
         room = self._room()
-        lost = sum(exceeds(message, self.entity_name, room) for message in accepted)
-        if lost:
-            self._steering.tally(self.entity_name).too_large += lost
+        self._tally.too_large += sum(exceeds(message, self.entity_name, room) for message in accepted)
 
     async def _ask_for_numbers(self, body: dict[str, Any], timeout: float) -> Sequence[int]:
         reply = await self._primaries.wire.request(self.entity_name, SCHEDULE, body, timeout=timeout)

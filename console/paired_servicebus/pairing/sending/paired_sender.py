@@ -479,8 +479,10 @@ class SendDriver(Generic[M]):
         self._numbers.update(zip(negative, map(self._form.id_of, parked), strict=True))
         return negative
 
-    def _refuse_parked(self, numbers: Sequence[int]) -> None:
-        """Raise ScheduledInBacklogError for the number of a message that went into the backlog."""
+    async def _cancel(
+        self, numbers: Sequence[int], timeout: float | None, act: Callable[[float], Awaitable[object]]
+    ) -> None:
+        """Cancel scheduled messages by a request to the primary. Raises ScheduledInBacklogError: one is negative."""
         for number in numbers:
             if number < 0:
                 name = self._numbers.get(number, "one that another sender scheduled")
@@ -488,6 +490,9 @@ class SendDriver(Generic[M]):
                     f"message {name!r} was scheduled while {self.entity_name} was failed over; it goes through the "
                     f"backlog and cannot be cancelled by number: let its receiver drop it by its message_id"
                 )
+        check_timeout(timeout)
+        with self._steering.enter_call():
+            await self._request(act, timeout or self._steering.policy.send_timeout)
 
     # -- what came of it --------------------------------------------------------------------------------------
 
@@ -707,14 +712,11 @@ class PairedSender(SendDriver[Sendable]):
         """
         self._refuse_when_closed()
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
-        self._refuse_parked(numbers)
-        check_timeout(timeout)
-        limit = timeout or self._steering.policy.send_timeout
-        with self._steering.enter_call():
-            await self._request(partial(self._cancel, numbers), limit)
 
-    async def _cancel(self, numbers: list[int], timeout: float) -> None:
-        await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=timeout), timeout)
+        async def cancel(seconds: float) -> None:
+            await self._primary.call(lambda sdk: sdk.cancel_scheduled_messages(numbers, timeout=seconds), seconds)
+
+        await self._cancel(numbers, timeout, cancel)
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
@@ -785,9 +787,7 @@ class PairedSender(SendDriver[Sendable]):
         self._count_too_large(left, whole)
 
     def _count_too_large(self, accepted: Sequence[Sendable], whole: ServiceBusMessageBatch | None) -> None:
-        lost = too_large(accepted, whole, self.entity_name, self._room)
-        if lost:
-            self._steering.tally(self.entity_name).too_large += lost
+        self._tally.too_large += too_large(accepted, whole, self.entity_name, self._room)
 
     async def _schedule(
         self, singles: list[Sendable], when: datetime, timeout: float | None, given: Messages

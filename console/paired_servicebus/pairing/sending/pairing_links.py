@@ -242,7 +242,7 @@ class Standby:
     async def _try(self, place: _Place) -> None:
         link = place.queue.link
         try:
-            await link.renew(self._steering.policy.send_timeout, retry=False)
+            await link.renew(self._steering.policy.send_timeout)
         except Exception as error:  # noqa: BLE001 - any error is a warning: the link is not ready
             if self._leave_wire(error):
                 await self._try(place)
@@ -342,10 +342,10 @@ class PrimaryLinks:
 
     def turn(self, path: str, diverts: bool) -> None:
         """Update an entity's links after its failover (`diverts`) or failback."""
-        (self.failed_over if diverts else self.failed_back)(path)
-
-    def failed_over(self, path: str) -> None:
-        """Discard an entity's links: they are unused during the failover and may be broken after it."""
+        if not diverts:
+            self._failed_back(path)
+            return
+        # They are unused during the failover, and may be broken after it.
         for link in self._of(path):
             if not link.is_busy:
                 link.discard()
@@ -353,7 +353,7 @@ class PrimaryLinks:
         if encoded is not None:
             encoded.retire()
 
-    def failed_back(self, path: str) -> None:
+    def _failed_back(self, path: str) -> None:
         """Hand the accepted ping's link to one sender, and reopen the others' links."""
         proven = self._kept.pop(path.casefold(), None)
         closed = [link for link in self._of(path) if not link.is_open]

@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Final
 
@@ -105,20 +105,11 @@ class OpenLimiter(FairLock):
     async def slot(self, *, urgent: bool) -> AsyncIterator[None]:
         """Hold a slot; urgent requests are admitted first."""
         await self.acquire(urgent=urgent)
-        is_held = True
-
-        def release() -> None:
-            nonlocal is_held
-            if is_held:
-                is_held = False
-                self.release()
-
-        timer = asyncio.get_running_loop().call_later(self._lease, release)
-        try:
+        with ExitStack() as held:
+            held.callback(self.release)
+            timer = asyncio.get_running_loop().call_later(self._lease, held.close)
+            held.callback(timer.cancel)
             yield
-        finally:
-            timer.cancel()
-            release()
 
 
 IDLE_SECONDS: Final = 60.0
@@ -138,7 +129,7 @@ class SdkSenderLink:
         client: the namespace's client; not closed here.
         path: the entity's path, a queue or a topic.
         tasks: own the closing of discarded links.
-        gate: limits the links that open concurrently; None: no limit.
+        gate: limits the links that open concurrently; None: it has its own.
         assumed: bytes of the largest message until a link reports it, such as the tier's limit.
         options: of the SDK's `get_queue_sender`; a link with options never adopts another one.
         retry: whether the client's own retry policy applies; "server busy" is never retried before `throttle_wait`.
@@ -165,7 +156,7 @@ class SdkSenderLink:
         self._options = options or {}
         self._unretried = ServiceBusServerBusyError if retry else ServiceBusError
         self._tasks = tasks
-        self._gate = gate
+        self._gate = gate or OpenLimiter()
         self._assumed = assumed
         self._sender: ServiceBusSender | None = None
         self._opened = False
@@ -206,12 +197,8 @@ class SdkSenderLink:
         self._tasks.refuse_elsewhere()
         await self._run_exclusively(_attach, timeout, "opening", urgent=urgent)
 
-    async def renew(self, timeout: float, *, retry: bool = True) -> None:
-        """Attach a new link and use it afterwards; a failure keeps the present one.
-
-        Args:
-            timeout: seconds.
-            retry: whether the client's own retry policy applies to the attach.
+    async def renew(self, timeout: float) -> None:
+        """Attach a new link, with one try within `timeout` seconds, and use it from then on; a failure changes nothing.
 
         Raises: as `open`.
         """
@@ -219,7 +206,8 @@ class SdkSenderLink:
         fresh = self._make()
         try:
             with deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attach if retry else sdk_internals.attach_once, urgent=False)
+                async with self._gate.slot(urgent=False):
+                    await sdk_internals.attach_once(fresh)
                 await self._lock.acquire()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
@@ -355,9 +343,6 @@ class SdkSenderLink:
 
         Closing hundreds at the same time stalls the event loop.
         """
-        if self._gate is None:
-            await _close(sender)
-            return
         async with self._gate.slot(urgent=False):
             await _close(sender)
 
@@ -391,21 +376,10 @@ class SdkSenderLink:
         sender = self._sender
         if self._opened:
             return await act(sender)
-        done = await self._act(sender, act, urgent=urgent)
+        async with self._gate.slot(urgent=urgent):
+            done = await act(sender)
         await self._mark_open(sender)
         return done
-
-    async def _act(
-        self,
-        sender: ServiceBusSender,
-        act: Callable[[ServiceBusSender], Awaitable[Any]],
-        *,
-        urgent: bool,
-    ) -> Any:
-        if self._gate is None:
-            return await act(sender)
-        async with self._gate.slot(urgent=urgent):
-            return await act(sender)
 
     def _make(self) -> ServiceBusSender:
         sender = register_link(self._client.get_queue_sender(self.path, **self._options))

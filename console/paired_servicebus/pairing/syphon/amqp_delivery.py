@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -201,7 +202,7 @@ class Settlement:
     def complete(self, messages: list[BacklogMessage]) -> None:
         """Complete messages that their destinations accepted."""
         if len(messages) > 1:
-            messages.sort(key=_by_delivery)  # neighbours share a frame
+            messages.sort(key=attrgetter("delivery_id"))  # neighbours share a frame
         for message in messages:
             self._settle(message, COMPLETED, ACCEPTED)
 
@@ -316,10 +317,6 @@ class Settlement:
 
         async for part, is_done, _ in _in_parts(messages, act, least=TOKENS_PER_REQUEST // 8 if is_again else 1):
             self._apply(MessagesSettled(part, how, None if is_again and not is_done else is_done))
-
-
-def _by_delivery(message: BacklogMessage) -> int:
-    return message.delivery_id
 
 
 async def receive_again(

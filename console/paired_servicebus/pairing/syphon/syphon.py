@@ -35,9 +35,8 @@ from paired_servicebus.core.errors import (
 )
 from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE
 from paired_servicebus.core.model.pairing_events import Warned
-from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.core.pump.pump_machine import NOT_STARTED, PumpProgress, most_parked
+from paired_servicebus.core.pump.pump_machine import NOT_STARTED, PumpProgress
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.endpoint import SERVER_BUSY
@@ -514,7 +513,8 @@ class Syphon:
         self.pumps = {index: self._pump(index, path, PumpProgress()) for index, path in queues.items()}
         if steering.policy.pump != "sdk":
             self._use_amqp()
-        self._history: deque[float] = deque(maxlen=HISTORY)
+        self.history: deque[float] = deque(maxlen=HISTORY)
+        """Messages a second, in each of the latest counted seconds."""
         self._counted = 0
         self._counted_at = 0.0
         self._read_at: dict[int, float] = {}
@@ -631,7 +631,7 @@ class Syphon:
         """Add the rate since the last call to the history."""
         now, moved = self._steering.clock(), self.moved
         seconds = max(now - self._counted_at, 0.001)
-        self._history.append((moved - self._counted) / seconds)
+        self.history.append((moved - self._counted) / seconds)
         self._counted, self._counted_at = moved, now
 
     def know(self, found: Mapping[int, DepthSample | None]) -> None:
@@ -657,23 +657,9 @@ class Syphon:
     @property
     def per_second(self) -> float:
         """Messages moved in the latest counted second."""
-        return self._history[-1] if self._history else 0.0
+        return self.history[-1] if self.history else 0.0
 
     @property
     def moves_now(self) -> bool:
         """Whether it moved messages in the latest counted second, or since."""
         return self.per_second > 0 or self.moved != self._counted
-
-    def view(self, status: SyphonStatus, words: str) -> SyphonView:
-        """Return the syphon's view with its counts; `SyphonReport` makes the status and its sentence."""
-        return SyphonView(
-            status=status,
-            text=words,
-            per_second=self.per_second,
-            history=tuple(self._history),
-            moved=self.moved,
-            dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps.values()),
-            paused_queues=tuple(sorted(self._steering.machine.pauses.queues)),
-            paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
-            destinations=most_parked(pump.progress for pump in self.pumps.values()),
-        )
