@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import pytest
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -32,6 +35,20 @@ EACH_PUMP = pytest.mark.parametrize("world", ["amqp", pytest.param("sdk", marks=
 """Both pumps follow one machine: what is proven of its adapters on the SDK beyond their own ways is slow."""
 TRUST = tls_context()
 """Shared: the SDK would make one for each link, which is most of what a test here would cost."""
+
+
+class KeptAlive(AioHttpTransport):
+    """Keeps its connections: with the file of an authority, the SDK opens one for each request."""
+
+    def __init__(self, ca_file: str) -> None:
+        super().__init__()
+        self._ca_file = ca_file
+
+    async def open(self) -> None:
+        if self.session is None and not self._has_been_opened:
+            trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=self._ca_file))
+            self.session = aiohttp.ClientSession(connector=trusting, auto_decompress=False)
+        await super().open()
 
 
 async def until(what: Callable[[], Any], patience: float = PATIENCE) -> None:
@@ -59,7 +76,8 @@ class World:
 
     def admin(self, namespace: str, connection_string: str = "") -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(
-            connection_string or self.sandbox[namespace].connection_string, connection_verify=str(self.sandbox.ca_file)
+            connection_string or self.sandbox[namespace].connection_string,
+            transport=KeptAlive(str(self.sandbox.ca_file)),
         )
 
     async def pair(self, **options: Any) -> PairedServiceBusClient:

@@ -174,8 +174,10 @@ async def test_only_queues_under_the_prefix_are_found_over_many_pages(world: Wor
 
 async def test_only_those_missing_are_created_and_others_stay_as_they_are(world: World, admin: Management) -> None:
     """Create only those missing … A queue that exists with other settings is its owner's choice, used as it is, with no
-    guarantee; the difference is shown."""
+    guarantee; the difference is shown. Extra queues (`…/7` when five are asked for) stay, and are not used. … "already
+    exists" by a race counts as found."""
     namespace = world.sandbox["secondary"].node.namespace
+    namespace.create_queue(f"{PREFIX}7", QueueSettings())
     namespace.create_queue(f"{PREFIX}1", QueueSettings(max_delivery_count=7, status=EntityStatus.SEND_DISABLED))
     found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
@@ -184,27 +186,16 @@ async def test_only_those_missing_are_created_and_others_stay_as_they_are(world:
     said = "\n".join(found.warnings)
     assert f"{PREFIX}1 has MaxDeliveryCount 7 instead of 2147483647" in said
     assert f"{PREFIX}1 has Status SendDisabled instead of Active" in said
-
-
-async def test_extra_queues_stay_and_are_not_used(world: World, admin: Management) -> None:
-    """Extra queues (`…/7` when five are asked for) stay, and are not used."""
-    world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}7", QueueSettings())
-    found = await backlog_queues.ensure(admin, "primary", 2)
-    assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert settings(world, f"{PREFIX}7") == QueueSettings()
-
-
-async def test_a_queue_that_is_there_is_not_made_anew(world: World, admin: Management) -> None:
-    """… "already exists" by a race counts as found."""
-    world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}0", QueueSettings(max_delivery_count=7))
     with pytest.raises(ResourceExistsError) as raised:
-        await admin.create_queue(f"{PREFIX}0", BACKLOG_QUEUE)
+        await admin.create_queue(f"{PREFIX}1", BACKLOG_QUEUE)
     assert is_there_already(raised.value)
-    assert settings(world, f"{PREFIX}0").max_delivery_count == 7
+    assert settings(world, f"{PREFIX}1").max_delivery_count == 7
 
 
 async def test_an_authorization_error_ends_pairing_at_once(refused: Management) -> None:
-    """An authorization error ends pairing at once."""
+    """An authorization error ends pairing at once. A namespace that does not tell what it is is unknown, no error."""
+    assert await backlog_queues.told(refused) == UNKNOWN_NAMESPACE
     async with asyncio.timeout(60):
         with pytest.raises(NamespaceUnreachableError, match=r"was refused .* check the key or the role; pairing needs"):
             await backlog_queues.ensure(refused, "primary", 2)
@@ -263,10 +254,6 @@ async def test_a_namespace_tells_what_it_is(admin: Management) -> None:
     assert (info.name, info.tier) == ("secondary", ServiceTier.STANDARD)
     if isinstance(admin, ArmAdmin):  # Atom knows neither
         assert (info.region, info.status) == ("northeurope", "Active")
-
-
-async def test_a_namespace_that_does_not_tell_is_unknown_and_no_error(refused: Management) -> None:
-    assert await backlog_queues.told(refused) == UNKNOWN_NAMESPACE
 
 
 async def test_pairing_with_arm_as_the_secondary_admin(world: World) -> None:

@@ -448,10 +448,7 @@ async def test_a_queue_in_use_behind_a_gap_is_neither_listed_as_unused_nor_delet
         with pytest.raises(IllegalEventError, match="/3 is in use"):
             await paired.clean_up(queue_path(3))
     assert is_there(world, queue_path(3))
-
-
-async def test_the_queue_of_the_gap_is_unused_once_it_exists(world: World) -> None:
-    paired = await gapped(world)
+    # the queue of the gap is unused once it exists
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
     await paired._unused.look()
     assert [(one.index, one.path) for one in paired.unused_view().queues] == [(1, queue_path(1))]
@@ -492,8 +489,16 @@ async def test_a_send_is_recorded_with_the_queue_that_has_it_and_a_failure_pulls
     assert pulled == [queue_path(0), queue_path(2)]
 
 
-async def test_a_pause_of_one_queue_is_of_the_one_with_that_index(world: World) -> None:
+async def test_orders_are_for_the_queue_with_that_index(world: World) -> None:
+    """A pause, and a move of what is stranded in the gap."""
     paired = await gapped(world, enable_syphon=True)
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
+    put(world, [parked("audit", "m1")], path=queue_path(1))
+    assert f"1 messages of {queue_path(1)} were moved" in await paired.move_stranded(queue_path(1))
+    assert [event.queue for event in world.told(Moved)] == [1]
+    with pytest.raises(IllegalEventError, match="/3 is in use"):
+        await paired.move_stranded(queue_path(3))
+
     assert "backlog queue 2 is paused" in paired.pause_syphon(by="ada", queue=2)
     for index in (2, 3):
         put(world, [parked("orders", f"from-{index}")], path=queue_path(index))
@@ -513,16 +518,6 @@ async def test_a_re_drive_is_of_the_queue_with_that_index(world: World) -> None:
     await until(lambda: world.ids_in("later") == ["m1"])
     with pytest.raises(IllegalEventError, match="uses no backlog queue 1; it uses 0, 2, 3"):
         await paired.redrive(1)
-
-
-async def test_what_is_stranded_in_the_gap_is_moved_as_index_1(world: World) -> None:
-    paired = await gapped(world, enable_syphon=True)
-    world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
-    put(world, [parked("orders", "m1")], path=queue_path(1))
-    assert f"1 messages of {queue_path(1)} were moved" in await paired.move_stranded(queue_path(1))
-    assert [event.queue for event in world.told(Moved)] == [1]
-    with pytest.raises(IllegalEventError, match="/3 is in use"):
-        await paired.move_stranded(queue_path(3))
 
 
 async def test_a_standing_order_is_for_the_index_in_the_path_in_the_next_engine_too(
@@ -622,6 +617,7 @@ async def is_accepted(sender: PairedSender) -> bool:
 
 @PUMPS
 async def test_without_the_right_it_says_what_to_do_and_asks_once_a_minute(world: World, pump: str) -> None:
+    """A stranded queue that is gone is not made again."""
     admin = Counting(management_of(world.admin("secondary")))
     paired = await world.pair(**BRISK, pump=pump, secondary_admin=admin)
     await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
@@ -635,27 +631,9 @@ async def test_without_the_right_it_says_what_to_do_and_asks_once_a_minute(world
     tries = paired._syphon._remaker  # type: ignore[union-attr]
     assert await tries.remake(0) == trouble[0]  # type: ignore[union-attr]
     assert admin.created == [queue_path()]
-
-
-async def test_after_a_minute_it_tries_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog_queues, "MIN_RETRY_SECONDS", 0.0)
-    admin = Counting(management_of(world.admin("secondary")))
-    paired = await world.pair(**BRISK, secondary_admin=admin)
-    await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
-    admin.refusal = ClientAuthenticationError("no Manage")
-    await delete(world, queue_path())
-    await until(lambda: "cannot be made again" in paired.queue_views()[0].pump_text)
+    assert await paired._syphon._remake(7, queue_path(7))() == ""  # type: ignore[union-attr]
+    assert admin.created == [queue_path()]
     admin.refusal = None
+    tries._next.clear()  # type: ignore[union-attr] # a minute later
     await until(lambda: any("made again, with" in text for text in warnings(world)))
     await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))
-
-
-async def test_a_stranded_queue_that_is_gone_is_not_made_again(world: World) -> None:
-    admin = Counting(management_of(world.admin("secondary")))
-    paired = await world.pair(**BRISK, secondary_admin=admin)
-    admin.created.clear()
-    syphon = paired._syphon
-    assert syphon is not None
-    assert syphon._remake(0, queue_path(7)) is not syphon._remake(0, queue_path(0))
-    assert await syphon._remake(7, queue_path(7))() == ""
-    assert admin.created == []
