@@ -20,7 +20,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from servicebus_sandbox.atom.entity_xml import new_key, read_duration
+from servicebus_sandbox.atom import entity_xml as xml
+from servicebus_sandbox.atom.entity_xml import Kind, new_key, read_duration
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import (
     AS_SEEN,
@@ -29,11 +30,8 @@ from servicebus_sandbox.broker.entity_settings import (
     EntityStatus,
     Expiry,
     Pings,
-    QueueSettings,
     Right,
-    SubscriptionSettings,
     Tier,
-    TopicSettings,
 )
 from servicebus_sandbox.broker.subscription_rules.rules import (
     CORRELATION_FIELDS,
@@ -186,9 +184,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-Settings = TypeVar("Settings", QueueSettings, TopicSettings, SubscriptionSettings)
-Property = tuple[str, Callable[[TomlTable, str], Any]]
-
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 _LAST_PORT: Final = 65535
 FAULT_FIELDS = tuple(name for name in FIELDS if name != "namespace")
@@ -268,28 +263,30 @@ def _fault(table: TomlTable) -> FaultOrder:
 
 def _queue(table: TomlTable) -> QueueSpec:
     path, keys = table.text("name"), _keys(table)
-    return QueueSpec(path, _settings(table, QueueSettings, _QUEUE, authorization_rules=keys))
+    return QueueSpec(path, _settings(table, xml.QUEUE, authorization_rules=keys))
 
 
 def _topic(table: TomlTable) -> TopicSpec:
     path, keys = table.text("name"), _keys(table)
     subscriptions = tuple(_subscription(each) for each in table.named("subscriptions", "subscription"))
-    return TopicSpec(path, subscriptions, _settings(table, TopicSettings, _TOPIC, authorization_rules=keys))
+    return TopicSpec(path, subscriptions, _settings(table, xml.TOPIC, authorization_rules=keys))
 
 
 def _subscription(table: TomlTable) -> SubscriptionSpec:
     name, has_rules = table.text("name"), "rules" in table
     rules = tuple(_rule(each) for each in table.named("rules", "rule"))
-    settings = _settings(table, SubscriptionSettings, _SUBSCRIPTION)
+    settings = _settings(table, xml.SUBSCRIPTION)
     return SubscriptionSpec(name, settings, rules) if has_rules else SubscriptionSpec(name, settings)
 
 
-def _settings(table: TomlTable, kind: type[Settings], properties: Mapping[str, Property], **more: Any) -> Settings:
-    """Return the remaining values of the table as settings of this kind."""
-    values = {field: read(table, name) for name, (field, read) in properties.items() if name in table}
-    table.end(properties)
-    with table.complaining({field: name for name, (field, _) in properties.items()}):
-        return kind(**values, **more)
+def _settings(table: TomlTable, kind: Kind, **more: Any) -> Any:
+    """Return the remaining values of the table as settings of this kind. Their names are the XML's in snake case."""
+    settings = [part for part in kind.parts if isinstance(part, xml.Setting)]
+    parts = {re.sub(r"\B[A-Z]", r"_\g<0>", part.element).lower(): part for part in settings}
+    values = {part.field: _READERS[part.codec](table, name) for name, part in parts.items() if name in table}
+    table.end(parts)
+    with table.complaining({part.field: name for name, part in parts.items()}):
+        return kind.settings(**values, **more)
 
 
 def _keys(table: TomlTable) -> tuple[AuthorizationRule, ...]:
@@ -326,33 +323,12 @@ def _correlation(table: TomlTable) -> CorrelationFilter:
         return CorrelationFilter(**wanted, properties=properties)
 
 
-_SENDING: Final[Mapping[str, Property]] = {
-    "max_size_in_megabytes": ("max_size_mb", TomlTable.integer),
-    "requires_duplicate_detection": ("requires_duplicate_detection", TomlTable.flag),
-    "duplicate_detection_history_time_window": ("duplicate_window", TomlTable.duration),
-    "enable_partitioning": ("enable_partitioning", TomlTable.flag),
-    "enable_express": ("enable_express", TomlTable.flag),
-    "max_message_size_in_kilobytes": ("max_message_size_kb", TomlTable.integer),
-}
-_RECEIVING: Final[Mapping[str, Property]] = {
-    "lock_duration": ("lock_duration", TomlTable.duration),
-    "requires_session": ("requires_session", TomlTable.flag),
-    "dead_lettering_on_message_expiration": ("dead_letter_on_expiration", TomlTable.flag),
-    "max_delivery_count": ("max_delivery_count", TomlTable.integer),
-    "forward_to": ("forward_to", TomlTable.text),
-    "forward_dead_lettered_messages_to": ("forward_dead_lettered_to", TomlTable.text),
-}
-_ANY: Final[Mapping[str, Property]] = {
-    "default_message_time_to_live": ("default_ttl", TomlTable.duration),
-    "auto_delete_on_idle": ("auto_delete_on_idle", TomlTable.duration),
-    "enable_batched_operations": ("enable_batched_operations", TomlTable.flag),
-    "status": ("status", lambda table, name: table.choice(name, EntityStatus)),
-    "user_metadata": ("user_metadata", TomlTable.text),
-}
-_QUEUE: Final = {**_SENDING, **_RECEIVING, **_ANY}
-_TOPIC: Final = {**_SENDING, **_ANY, "support_ordering": ("support_ordering", TomlTable.flag)}
-_SUBSCRIPTION: Final = {
-    **_RECEIVING,
-    **_ANY,
-    "dead_lettering_on_filter_evaluation_exceptions": ("dead_letter_on_filter_errors", TomlTable.flag),
+_READERS: Final[Mapping[xml.Codec, Callable[[TomlTable, str], Any]]] = {
+    xml.BOOL: TomlTable.flag,
+    xml.INT: TomlTable.integer,
+    xml.TEXT: TomlTable.text,
+    xml.FORWARD: TomlTable.text,
+    xml.DURATION: TomlTable.duration,
+    xml.SPAN: TomlTable.duration,
+    xml.STATUS: lambda table, name: table.choice(name, EntityStatus),
 }

@@ -461,7 +461,7 @@ def new_description(element: str) -> ElementTree.Element:
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _PAIR = "KeyValueOfstringanyType"
 _INT32 = range(-(2**31), 2**31)
-_CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
+CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(description: ElementTree.Element, *, name: str | None = None) -> Rule:
@@ -509,7 +509,7 @@ def _read_filter(element: ElementTree.Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case "CorrelationFilter":
-            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED.items()}
+            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in CORRELATED.items()}
             return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
         case kind:
             raise DescriptionError(
@@ -541,7 +541,7 @@ def _write_filter(found: Filter) -> ElementTree.Element:
     element = ElementTree.Element("Filter", {"i:type": kind})
     match found:
         case CorrelationFilter():
-            for name, field in _CORRELATED.items():
+            for name, field in CORRELATED.items():
                 value = getattr(found, field)
                 if value is not None:
                     _add(element, name, value)

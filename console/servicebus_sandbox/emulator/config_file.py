@@ -16,7 +16,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from servicebus_sandbox.atom.entity_xml import read_duration
+from servicebus_sandbox.atom import entity_xml as xml
+from servicebus_sandbox.atom.entity_xml import CORRELATED, Kind, read_duration
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 from servicebus_sandbox.broker.subscription_rules.rules import (
@@ -181,22 +182,20 @@ def _target(place: JsonPlace) -> str | None:
     return place.text() or None
 
 
-_ANY: Final[Mapping[str, Property]] = {"DefaultMessageTimeToLive": ("default_ttl", JsonPlace.duration)}
-_SENDING: Final[Mapping[str, Property]] = {
-    "DuplicateDetectionHistoryTimeWindow": ("duplicate_window", JsonPlace.duration),
-    "RequiresDuplicateDetection": ("requires_duplicate_detection", JsonPlace.flag),
-}
-_RECEIVING: Final[Mapping[str, Property]] = {
-    "DeadLetteringOnMessageExpiration": ("dead_letter_on_expiration", JsonPlace.flag),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_to", _target),
-    "ForwardTo": ("forward_to", _target),
-    "LockDuration": ("lock_duration", JsonPlace.duration),
-    "MaxDeliveryCount": ("max_delivery_count", JsonPlace.integer),
-    "RequiresSession": ("requires_session", JsonPlace.flag),
-}
-_QUEUE: Final = {**_ANY, **_SENDING, **_RECEIVING}
-_TOPIC: Final = {**_ANY, **_SENDING}
-_SUBSCRIPTION: Final = {**_ANY, **_RECEIVING}
+_READERS: Final = {xml.BOOL: JsonPlace.flag, xml.INT: JsonPlace.integer, xml.FORWARD: _target}
+_KNOWN: Final = (
+    *("DefaultMessageTimeToLive", "DuplicateDetectionHistoryTimeWindow", "RequiresDuplicateDetection"),
+    *("DeadLetteringOnMessageExpiration", *reversed(_TARGETS), "LockDuration", "MaxDeliveryCount", "RequiresSession"),
+)
+
+
+def _properties(kind: Kind) -> dict[str, Property]:
+    """Return the settings that the official emulator knows, by their names, which are the XML's."""
+    parts = {part.element: part for part in kind.parts if isinstance(part, xml.Setting)}
+    known = [parts[name] for name in _KNOWN if name in parts]
+    return {part.element: (part.field, _READERS.get(part.codec, JsonPlace.duration)) for part in known}
+
+
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "default_ttl": timedelta(hours=1),
     "duplicate_window": timedelta(seconds=20),
@@ -204,16 +203,6 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "max_delivery_count": 3,
 }
 """The official emulator's defaults; the service's differ."""
-_CORRELATED: Final = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "label",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
 
 
 def default_namespace() -> NamespaceSpec:
@@ -225,12 +214,12 @@ def default_namespace() -> NamespaceSpec:
         (Rule(),),
         (Rule(name="sql-filter-1", filter=sql, action=SqlAction("SET sys.To = 'Entity'")),),
     )
-    settings = SubscriptionSettings(**_defaults(_SUBSCRIPTION))
+    settings = SubscriptionSettings(**_defaults(xml.SUBSCRIPTION))
     subscriptions = [SubscriptionSpec(f"subscription.{n}", settings, each) for n, each in enumerate(rules, 1)]
     return NamespaceSpec(
         NAMESPACE,
-        queues=(QueueSpec("queue.1", QueueSettings(**_defaults(_QUEUE))),),
-        topics=(TopicSpec("topic.1", subscriptions, TopicSettings(**_defaults(_TOPIC))),),
+        queues=(QueueSpec("queue.1", QueueSettings(**_defaults(xml.QUEUE))),),
+        topics=(TopicSpec("topic.1", subscriptions, TopicSettings(**_defaults(xml.TOPIC))),),
     )
 
 
@@ -277,7 +266,7 @@ class _ConfiguredNamespace:
     def _queue(self, place: JsonPlace) -> QueueSpec:
         given = place.members(_ENTITY, required=["Name"])
         path = given["Name"].text()
-        settings = self._settings(place, QueueSettings, _QUEUE, path)
+        settings = self._settings(place, xml.QUEUE, path)
         with _complaining(given["Name"]):
             self._trial.create_queue(path, settings)
         return QueueSpec(path, settings)
@@ -285,7 +274,7 @@ class _ConfiguredNamespace:
     def _topic(self, place: JsonPlace) -> TopicSpec:
         given = place.members([*_ENTITY, "Subscriptions"], required=["Name"])
         path = given["Name"].text()
-        settings = self._settings(place, TopicSettings, _TOPIC, path)
+        settings = self._settings(place, xml.TOPIC, path)
         with _complaining(given["Name"]):
             self._trial.create_topic(path, settings)
         subscriptions = tuple(self._subscription(path, each) for each in self._items(given, "Subscriptions"))
@@ -294,7 +283,7 @@ class _ConfiguredNamespace:
     def _subscription(self, topic: str, place: JsonPlace) -> SubscriptionSpec:
         given = place.members([*_ENTITY, "Rules"], required=["Name"])
         name = given["Name"].text()
-        settings = self._settings(place, SubscriptionSettings, _SUBSCRIPTION, f"{topic}/subscriptions/{name}")
+        settings = self._settings(place, xml.SUBSCRIPTION, f"{topic}/subscriptions/{name}")
         with _complaining(given["Name"]):
             self._trial.create_subscription(topic, name, settings)
             self._trial.delete_rule(topic, name, DEFAULT_RULE)
@@ -308,9 +297,9 @@ class _ConfiguredNamespace:
             self._trial.create_rule(topic, subscription, rule)
         return rule
 
-    def _settings(self, entity: JsonPlace, kind: type, properties: Mapping[str, Property], owner: str) -> Any:
+    def _settings(self, entity: JsonPlace, kind: Kind, owner: str) -> Any:
         """Return the settings in `Properties`, completed by the official defaults."""
-        whole = entity.member("Properties")
+        whole, properties = entity.member("Properties"), _properties(kind)
         given = entity.members([*_ENTITY, "Subscriptions", "Rules"])
         places = whole.members(properties) if "Properties" in given else {}
         values = {field: read(places[name]) for name, (field, read) in properties.items() if name in places}
@@ -327,7 +316,7 @@ class _ConfiguredNamespace:
         if "duplicate_window" in values and values["duplicate_window"] is None:
             raise places["DuplicateDetectionHistoryTimeWindow"].wrong("it is unlimited; allowed is at most P7D")
         try:
-            return kind(**_defaults(properties) | values)
+            return kind.settings(**_defaults(kind) | values)
         except BrokerError as error:
             field, _, rest = str(error).partition(" ")
             raise (whole.member(names[field]) if field in names else whole).wrong(f"it {rest}") from error
@@ -343,8 +332,8 @@ class _ConfiguredNamespace:
             raise place.wrong(f"'{target}' would forward to itself; name another entity, or leave this out")
 
 
-def _defaults(properties: Mapping[str, Property]) -> dict[str, Any]:
-    return {field: _DEFAULTS[field] for field, _ in properties.values() if field in _DEFAULTS}
+def _defaults(kind: Kind) -> dict[str, Any]:
+    return {field: _DEFAULTS[field] for field, _ in _properties(kind).values() if field in _DEFAULTS}
 
 
 def _read_rule(name: str, place: JsonPlace) -> Rule:
@@ -368,8 +357,8 @@ def _expression(place: JsonPlace, make: Callable[[str], Made]) -> Made:
 
 
 def _correlation_filter(place: JsonPlace) -> Filter:
-    given = place.members([*_CORRELATED, "Properties"])
-    values = {field: given[name].text() for name, field in _CORRELATED.items() if name in given}
+    given = place.members([*CORRELATED, "Properties"])
+    values = {field: given[name].text() for name, field in CORRELATED.items() if name in given}
     properties = given["Properties"].scalars() if "Properties" in given else {}
     with _complaining(place):
         return CorrelationFilter(**values, properties=properties)

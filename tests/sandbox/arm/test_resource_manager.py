@@ -68,17 +68,12 @@ SCOPE = "https://management.azure.com/.default"
 
 
 class Credential:
-    """In azure-identity's shape, for the synchronous client."""
+    """In azure-identity's shape."""
 
     def __init__(self, issuer: Issuer, role: AzureRole = AzureRole.OWNER) -> None:
         self.issuer, self.role = issuer, role
 
-    def get_token(self, *scopes: str, **_: object) -> AccessToken:
-        return self.issuer.issue(self.role, scopes[0])
-
-
-class AsyncCredential(Credential):
-    async def get_token(self, *scopes: str, **_: object) -> AccessToken:  # type: ignore[override]
+    async def get_token(self, *scopes: str, **_: object) -> AccessToken:
         return self.issuer.issue(self.role, scopes[0])
 
     async def close(self) -> None:
@@ -95,7 +90,7 @@ class Arm:
 
     def client(self, role: AzureRole = AzureRole.OWNER, **options: Any) -> ServiceBusManagementClient:
         return ServiceBusManagementClient(
-            AsyncCredential(self.issuer, role),
+            Credential(self.issuer, role),
             SUBSCRIPTION,
             **{"base_url": self.url, "connection_verify": self.ca_file, "retry_total": 0, **options},
         )
@@ -426,7 +421,7 @@ async def test_who_may_not(arm: Arm) -> None:
     async with arm.client(credential_scopes=["https://servicebus.azure.net/.default"]) as client:
         with pytest.raises(ClientAuthenticationError, match="audience"):
             await client.namespaces.get(*IN)
-    stranger = AsyncCredential(Issuer(time.time))
+    stranger = Credential(Issuer(time.time))
     async with ServiceBusManagementClient(
         stranger, SUBSCRIPTION, base_url=arm.url, connection_verify=arm.ca_file, retry_total=0
     ) as client:
@@ -439,21 +434,6 @@ async def test_who_may_not(arm: Arm) -> None:
 async def test_plain_http_for_clients_that_do_not_insist_on_tls(arm: Arm) -> None:
     async with arm.client(base_url=arm.url.replace("https:", "http:")) as client:
         assert (await client.namespaces.get(*IN, enforce_https=False)).name == "primary"
-        for index in range(101):
-            arm.node.namespace.create_queue(f"q{index}")
-        found = [queue async for queue in client.queues.list_by_namespace(*IN, enforce_https=False)]
-        assert len(found) == 101
-
-
-async def test_the_synchronous_client(arm: Arm) -> None:
-    def work() -> list[str]:
-        with SyncManagementClient(
-            Credential(arm.issuer), SUBSCRIPTION, base_url=arm.url, connection_verify=arm.ca_file
-        ) as client:
-            client.queues.create_or_update(*IN, BACKLOG, SBQueue())
-            return [queue.name for queue in client.queues.list_by_namespace(*IN)]
-
-    assert await asyncio.to_thread(work) == [BACKLOG]
 
 
 @pytest.mark.parametrize("version", ["2015-08-01", "2021-11-01", "2022-10-01-preview", "2024-01-01"])
@@ -617,12 +597,6 @@ async def control(sandbox: Sandbox, method: str, path: str, **body: object) -> A
 
 
 # ---------------------------------------------------------------------- namespaces that were made here
-
-
-async def test_the_namespaces_of_a_sandbox(remote: ServiceBusManagementClient) -> None:
-    regions = {found.name: found.location async for found in remote.namespaces.list()}
-    assert regions == {"primary": "westeurope", "secondary": "northeurope"}
-    assert [queue.name async for queue in remote.queues.list_by_namespace(*IN)] == ["orders", "payments"]
 
 
 async def test_a_key_made_here_opens_its_queue(remote: ServiceBusManagementClient, tertiary: str) -> None:

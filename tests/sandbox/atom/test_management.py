@@ -585,15 +585,6 @@ async def test_deleting(admin: ServiceBusAdministrationClient) -> None:
         await admin.delete_queue(BACKLOG)
 
 
-async def test_names_compare_without_regard_to_case(admin: ServiceBusAdministrationClient) -> None:
-    await admin.create_queue("Orders")
-    with pytest.raises(ResourceExistsError, match="already exists"):
-        await admin.create_queue("ORDERS")
-    with pytest.raises(ResourceExistsError):
-        await admin.create_topic("orders")
-    assert (await admin.get_queue("oRDERS")).lock_duration == timedelta(minutes=1)
-
-
 async def test_lists_come_in_pages(admin: ServiceBusAdministrationClient, port: Port) -> None:
     names = [f"contoso/x-servicebus-transfer/{index:03}" for index in range(250)]
     for name in names:
@@ -602,10 +593,6 @@ async def test_lists_come_in_pages(admin: ServiceBusAdministrationClient, port: 
     assert [queue.name async for queue in admin.list_queues()] == names
     assert [queue.name async for queue in admin.list_queues(max_page_size=7, start_index=200)] == names[200:]
     assert [topic.name async for topic in admin.list_topics()] == ["a-topic"]
-
-
-async def test_an_empty_namespace_lists_nothing(admin: ServiceBusAdministrationClient) -> None:
-    assert [queue async for queue in admin.list_queues()] == []
 
 
 async def test_topics(admin: ServiceBusAdministrationClient) -> None:
