@@ -444,3 +444,15 @@ def test_a_boot_on_a_clock_that_is_ahead_drops_no_order_early(engine: Engine) ->
     assert again.clock_ahead == 119.0
     again.note_clock(4000.0)
     assert again.clock_ahead == MAX_AHEAD_SECONDS
+
+
+def test_an_order_that_a_boot_ended_too_early_is_in_force_again_once_its_clock_has_evidence(engine: Engine) -> None:
+    """ "An end is judged by the namespace's clock." The boot's own one is ahead, and nothing shows it at its start."""
+    engine.read(FORCE)
+    again = engine.restarted(at=T0 + 3700)
+    assert again.in_force == []
+    assert again.read(at=T0 + 3700) == []
+    assert again.step(T0 + 200) == ["force payments"]
+    assert again.step(T0 + 3600) == ["undo force payments"]
+    assert again.step(T0 + 3700) == []
+    assert again.rows[FORCE.id].outcome is Outcome.DONE

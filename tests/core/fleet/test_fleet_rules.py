@@ -29,6 +29,8 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Report,
+    Signer,
+    VerifiedOrder,
     Watch,
 )
 from paired_servicebus.core.fleet.fleet_events import (
@@ -115,6 +117,21 @@ def test_cursor_pages_filters_and_ignores_duplicates() -> None:
     assert found.more == ReadBoard(board=Board.REPORTS, since=4, most=250)
     assert read_page(reader, first, START + 101, live).posts == (), "an answer that was not asked for"
     assert read_page(reader, found.more, START + 101).is_whole
+
+
+def test_a_report_that_is_over_says_nothing_of_its_engine_and_its_orders_are_read() -> None:
+    """ "What counts is the signed bytes, whoever posts them and when": a new engine knows what is revoked."""
+    engine = member()
+    carried = VerifiedOrder(order=made_order("release", at=START), signer=Signer(by="ada", fingerprint="SHA256:x"))
+    over = replace(posted(1, report("pay-1"), START, ttl=120.0), carried=(carried,))
+    live = posted(2, presence("pay-2"), START + 190)
+    effects = engine.step(OwnState(at=START + 200, snapshot=snapshot("me")))
+    engine.want_reports(START + 200)
+    effects += engine.step(Ticked(at=START + 200))
+    assert any(isinstance(one, ReadBoard) and one.board is Board.REPORTS for one in effects)
+    engine.step(BoardRead(at=START + 200, board=Board.REPORTS, since=1, posts=(over, live), is_end=True))
+    assert [one.engine for one in engine.view().engines if one.engine != "me"] == ["pay-2"]
+    assert [one.text.verb for one in engine.orders.register.orders] == ["release"]
 
 
 def test_tenth_look_finds_a_queue_that_was_created_again() -> None:

@@ -451,7 +451,10 @@ PROBE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookResult:
-    """The new posts of a reading, in order of number, and the next reading of the same look."""
+    """The new posts of a reading, in order of number, and the next reading of the same look.
+
+    One that is over is among them if it carries orders: these count, whoever posted them and when.
+    """
 
     posts: tuple[Posted, ...] = ()
     skipped: int = 0
@@ -581,7 +584,7 @@ class BoardReader:
             self._sure = asked_at if self._sure is None else self._sure
         now = self._clock.earliest(event.at)
         return LookResult(
-            posts=tuple(post for post in fresh if self._is_known(post) and post.ends_at > now),
+            posts=tuple(post for post in fresh if self._is_known(post) and (post.ends_at > now or post.carried)),
             skipped=sum(not self._is_known(post) for post in uncounted),
             is_page=True,
             is_whole=is_whole,

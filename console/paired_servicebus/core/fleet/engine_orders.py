@@ -8,6 +8,7 @@
     is over, or its signer has no right              Undo of what is in force; no older order returns
     may be over: this clock has no evidence yet      the same, but it has no answer until the clock has evidence
     was issued before a local operator acted here    none: the local operator's order holds
+    was done, stands, and is not in force            CarryOut: a clock that was ahead ended it too early
     (none is newer, and what is in force is over)    Undo
 
 An order acts only once it is kept on disk as seen, and once the board was read to its end. A new engine, which kept
@@ -464,7 +465,7 @@ class EngineOrders:
         return effects
 
     def _is_over_unanswered(self, subject: Subject, one: SeenOrder, at: float) -> bool:
-        return one.text.until <= at and self._acts_on(one) and not self._is_answered(subject, one)
+        return one.text.until <= at and self._acts_on(one) and not self._is_answered(subject, one, at)
 
     def _begins(self, at: float, reached: float) -> list[FleetEffect]:
         """Return the acts that carry new orders out, one for each order."""
@@ -472,7 +473,7 @@ class EngineOrders:
         found: dict[str, SeenOrder] = {}
         self.awaits_evidence = False
         for subject, one in sorted(self._register.newest(self._engine.engine).items()):
-            if subject in self._under_way or self._is_answered(subject, one) or not self._acts_on(one):
+            if subject in self._under_way or self._is_answered(subject, one, at) or not self._acts_on(one):
                 continue
             reason = self._why_not(subject, one, at)
             if reason and not self._why_not(subject, one, reached):
@@ -502,9 +503,16 @@ class EngineOrders:
         """Return whether an order that was seen is kept on disk, so that no later boot returns to an older one."""
         return self._seen_in.get(one.order.id, inf) <= self._on_disk
 
-    def _is_answered(self, subject: Subject, one: SeenOrder) -> bool:
+    def _is_answered(self, subject: Subject, one: SeenOrder, at: float) -> bool:
+        """Return whether nothing is to be done about an order.
+
+        What was done and stands, but is not in force, was ended too early: by a clock that was ahead.
+        """
         answer = self._answered.get(subject)
-        return answer is not None and answer.order_id == one.order.id
+        if answer is None or answer.order_id != one.order.id:
+            return False
+        stands = self._register.verb(one).stands and one.text.until > at and answer.outcome is Outcome.DONE
+        return not stands or subject in self._applied or self._is_overtaken(subject, one)
 
     def _why_not(self, subject: Subject, one: SeenOrder, at: float) -> str:
         """Return why an order that was never answered is not carried out; empty: it is."""
@@ -583,7 +591,7 @@ class EngineOrders:
             one = newest.get(subject)
             self._local[subject] = (at if one is None else max(at, one.text.issued_at), how)
             self._applied.pop(subject, None)
-            if subject not in self._under_way and one is not None and not self._is_answered(subject, one):
+            if subject not in self._under_way and one is not None and not self._is_answered(subject, one, at):
                 self._answer(subject, one, Outcome.REFUSED, f"overtaken: {how or RELEASED_HERE}")
         self._changed()
 

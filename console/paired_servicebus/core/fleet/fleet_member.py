@@ -373,7 +373,8 @@ class FleetMember:
 
     def _read_reports(self, found: LookResult, at: float) -> list[FleetEffect]:
         now = self.clock.namespace_time(at)
-        ours = tuple(post for post in found.posts if self._roster.read(post, now))
+        reached = self.clock.earliest(at)
+        ours = tuple(post for post in found.posts if self._roster.read(post, now, reached=reached))
         self.orders.read_reports(ours, now, is_whole=found.is_whole)
         if not found.is_whole:
             return []

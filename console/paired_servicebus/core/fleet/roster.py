@@ -384,14 +384,19 @@ class Roster:
         self.skipped = 0
         """Documents of other pairings, or above the limits."""
 
-    def read(self, post: Posted, now: float) -> bool:
-        """Take a document in; return whether it is one of this pairing. now: the namespace's time."""
+    def read(self, post: Posted, now: float, *, reached: float = -inf) -> bool:
+        """Take a document in; return whether it is one of this pairing.
+
+        Args:
+            now: the namespace's time, by the best estimate.
+            reached: a time that its clock has certainly reached: a document that ended before says nothing.
+        """
         document = post.document
         author = document.author if isinstance(document, Presence | Goodbye | Report) else None
         if author is None or (author.primary.casefold(), author.secondary.casefold()) != self._namespaces:
             self.skipped += 1
             return False
-        if post.enqueued_at + PRESENCE_SECONDS <= now:
+        if post.ends_at <= reached or post.enqueued_at + PRESENCE_SECONDS <= now:
             return True
         record = self._admit(_key_of(author), post.enqueued_at, now)
         if record is None:
