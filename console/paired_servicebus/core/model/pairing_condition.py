@@ -7,55 +7,27 @@ with less. None means unknown; a state that is unknown says since when, and ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING, State
-from paired_servicebus.core.model.fleet_view import FleetView
-from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.pairing_fold import PairingView, fold
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
     PRIMARY,
     EntityView,
-    JournalView,
-    ParkedView,
+    PairingFacts,
     QueueView,
-    Readiness,
     Snapshot,
-    SyphonView,
-    Trouble,
     TroubleKind,
-    UnusedView,
 )
-
-NOT_LISTED: Final = UnusedView()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairingCondition:
+class PairingCondition(PairingFacts):
     """The condition of one pairing. `at`: the reader's time; `read_at`: when the engine made the figures."""
 
-    at: float
     read_at: float
-    primary: str
-    secondary: str
-    entities: tuple[EntityView, ...] = ()
-    """This engine's: each with its state and since when, its route, its refused and its waiting calls."""
-    queues: tuple[QueueView, ...] = ()
-    syphon: SyphonView
-    unused: UnusedView = NOT_LISTED
-    parked: ParkedView | None = None
-    troubles: tuple[Trouble, ...] = ()
-    readiness: Readiness | None = None
-    """None: not examined."""
-    journal: JournalView | None = None
-    """None: nothing writes one here."""
-    gateway: GatewayView | None = None
-    """None: this engine has none."""
-    fleet: FleetView | None = None
-    """None: other hosts are unknown."""
 
     @cached_property
     def pairing(self) -> PairingView:
@@ -91,19 +63,5 @@ class PairingCondition:
 
 def condition_of(snapshot: Snapshot, now: float | None = None) -> PairingCondition:
     """Return the condition that a snapshot shows. now: the reader's time; None: that of the snapshot."""
-    return PairingCondition(
-        at=snapshot.at if now is None else now,
-        read_at=snapshot.at,
-        primary=snapshot.primary,
-        secondary=snapshot.secondary,
-        entities=snapshot.entities,
-        queues=snapshot.queues,
-        syphon=snapshot.syphon,
-        unused=snapshot.unused,
-        parked=snapshot.parked,
-        troubles=snapshot.troubles,
-        readiness=snapshot.readiness,
-        journal=snapshot.journal,
-        gateway=snapshot.gateway,
-        fleet=snapshot.fleet,
-    )
+    known = {one.name: getattr(snapshot, one.name) for one in fields(PairingFacts)}
+    return PairingCondition(**known | {"at": snapshot.at if now is None else now}, read_at=snapshot.at)

@@ -422,7 +422,33 @@ class DrainView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class PairingFacts:
+    """What a snapshot of an engine, and a pairing's condition, have of a pairing at `at`."""
+
+    at: float
+    primary: str
+    secondary: str
+    entities: tuple[EntityView, ...] = ()
+    """This engine's: each with its state and since when, its route, its refused and its waiting calls."""
+    queues: tuple[QueueView, ...] = ()
+    syphon: SyphonView
+    unused: UnusedView = UnusedView()
+    parked: ParkedView | None = None
+    """None: no depth was read, and there are no counts."""
+    troubles: tuple[Trouble, ...] = ()
+    """What no other field has; core/operator/alarms.py makes the alarms of it, and of the other fields."""
+    readiness: Readiness | None = None
+    """None: not examined yet."""
+    journal: JournalView | None = None
+    """None: nothing writes one here."""
+    gateway: GatewayView | None = None
+    """The gateway and its clients; None: this engine has none. A report on a board has no clients."""
+    fleet: FleetView | None = None
+    """The pairing's engines on every host; None: the fleet is off. A report on a board has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(PairingFacts):
     """One engine at `at`."""
 
     engine: str
@@ -430,31 +456,21 @@ class Snapshot:
     pid: int
     seq: int
     """The newest event's number in this boot."""
-    at: float
     pairing: str
     environment: str
-    primary: str
-    secondary: str
     read_only: bool
     entities: tuple[EntityView, ...]
     queues: tuple[QueueView, ...]
-    syphon: SyphonView
     billed: Meter
     """Operations since the engine started, as they were then."""
     times: str
     """The times in force as one line: send, failover, ping."""
-    troubles: tuple[Trouble, ...] = ()
-    """What no other field has; core/operator/alarms.py makes the alarms of it, and of the other fields."""
     caption: str = ""
     """The caption of a demo; empty otherwise."""
-    readiness: Readiness | None = None
-    """None: not examined yet."""
-    unused: UnusedView = UnusedView()
     started_at: float | None = None
     """Start time of this engine."""
     policy: Policy | None = None
     """The options in force."""
-    journal: JournalView | None = None
     own_process: bool = True
     """Whether the engine has its own process that can be stopped; False inside an application."""
     require_reason: bool = False
@@ -463,9 +479,3 @@ class Snapshot:
     """None: this engine neither starts nor watches drains."""
     reading: bool = False
     """Whether requested depths are being read; the next snapshots contain them."""
-    parked: ParkedView | None = None
-    """None: no depth was read, and there are no counts."""
-    fleet: FleetView | None = None
-    """The pairing's engines on every host; None: the fleet is off. A report on a board has none."""
-    gateway: GatewayView | None = None
-    """The gateway and its clients; None: this engine has none. A report on a board has no clients."""
