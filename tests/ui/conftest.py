@@ -385,7 +385,7 @@ class Console:
                     for key in pressed[:-1]:
                         self.app.post_message(Key(key, key))
                     del pressed[:-1]
-                await self.pilot.press(pressed.pop(0))
+                await self.app._press_keys([pressed.pop(0)])
         await turns()
         await self.pilot.pause()
 

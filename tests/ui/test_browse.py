@@ -22,7 +22,7 @@ from servicebus_sandbox.specs import primary_and_secondary
 from .conftest import Console, FakeFeed, turns
 from .test_messages import page, row
 
-SETTINGS = ScreenSettings(theme="dark", profile=PROFILES[ProfileName.FULL], mouse=False, bell=False, notify=False)
+SETTINGS = ScreenSettings(theme="dark", profile=PROFILES[ProfileName.FULL])
 
 
 class FakeNamespace(FakeFeed):

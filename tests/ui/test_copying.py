@@ -125,7 +125,7 @@ async def test_tab_copies_to_a_new_file(open_console: Any, outage_news: Any) -> 
 
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        app.copy(console.app, CopyItem("timeline", "x" * (MAX_CLIPBOARD_BYTES + 1)))
+        console.app.copy_text("timeline", "x" * (MAX_CLIPBOARD_BYTES + 1))
         assert "74,995 bytes" in console.screen()
 
 

@@ -93,6 +93,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not(here: Path) -> None:
     async with engine("one", here / "1") as first, engine("two", here / "2") as second:
         lock = hold("three", here / "nobody", 4711)

@@ -23,7 +23,6 @@ from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.pick_list import markup
 from paired_servicebus.ui.screens.questions import ArmDialog
-from paired_servicebus.ui.shell import app as prompts
 from paired_servicebus.ui.state.view import Page, Records, View, apply_news
 from tests import fleet_views
 from tests.alarm_views import remarks
@@ -84,7 +83,7 @@ async def test_what_is_copied_has_no_line_break_of_a_stranger(open_console: Any,
     written: list[str] = []
     async with open_console(hostile(made)) as console:
         monkeypatch.setattr(console.app._driver, "write", written.append)
-        prompts.copy(console.app, copy_items(replace(view, marks=frozenset({NAMES[1]})))[0])
+        console.app.copy_text(*copy_items(replace(view, marks=frozenset({NAMES[1]})))[0])
     (sent,) = [text for text in written if "\x1b]52;" in text]
     assert not STEERING.search(base64.b64decode(sent[len("\x1b]52;c;") : -1]).decode())
 

@@ -25,15 +25,12 @@ from tests.ui.test_messages import QUEUE, page, parked, row
 PLAIN: dict[str, Any] = {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "failed-over-80x24": ((80, 24), {}, ()),
-    "failed-over-140x40": ((140, 40), {}, ()),
     "failed-over-light": ((80, 24), {"theme": "light"}, ()),
     "failed-over-plain": ((80, 24), PLAIN, ()),
     "failed-over-contrast": ((80, 24), {"theme": "contrast"}, ()),
     "unreachable": ((80, 24), {"lose": True}, ()),
     "force": ((80, 24), {}, ("F",)),
-    "force-60x20": ((60, 20), {}, ("F",)),
     "help": ((80, 24), {}, ("question_mark",)),
-    "dashboard-60x20": ((60, 20), {}, ()),
     "marked-and-sorted": ((80, 24), {}, ("s", "space", "space")),
     "entity-80x24": ((80, 24), {}, ("enter",)),
     "backlog-80x24": ((80, 24), {}, ("3", *["down"] * 8)),
@@ -53,7 +50,7 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "readiness-80x24": ((80, 24), {}, ("exclamation_mark",)),
     "acts-80x24": ((80, 24), {}, ("x",)),
 }
-PAGES = ("dashboard-60x20", "marked", "entity", "backlog", "timeline", "cost")
+PAGES = ("marked", "entity", "backlog", "timeline", "cost")
 """Pictures of an engine that tells everything it can; the others are of one that tells what it always did."""
 
 

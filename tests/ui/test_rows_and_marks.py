@@ -166,7 +166,7 @@ class Slow:
             return await arm(*words, **order)
 
         console.feed.arm = later
-        console.app._feed = console.feed
+        console.app.source = console.feed
 
 
 async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: Any, made: Any) -> None:

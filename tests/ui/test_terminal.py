@@ -78,6 +78,7 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 async def test_what_is_copied_goes_to_the_terminals_clipboard(
     server: ControlServer, terminal: Terminal, made: Any
 ) -> None:
@@ -167,6 +168,7 @@ def _uneven(draw: random.Random, at: float, number: int) -> Graphs:
     return Graphs(at=at, whole=number > 1, total=total)
 
 
+@pytest.mark.slow
 async def test_time_passing_writes_the_clock_alone(server: ControlServer, open_terminal: Open, made: Any) -> None:
     server.publish_snapshot(made.snapshot())
     terminal = await open_terminal(size=(140, 40))

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.display.terminal_app import TerminalApp
     from paired_servicebus.ui.engines.feed import OrderSigner
-    from paired_servicebus.ui.shell.app import PairedApp
     from paired_servicebus.ui.shell.browse_app import EntitySource
-    from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Textual reads these when it is imported: animations cost bytes on a slow link."""
@@ -61,33 +59,26 @@ def run_dashboard(
     """
     _prepare_environment()
     gc.disable()  # until the first paint: collections would take a tenth of the start
-    from paired_servicebus.ui.shell.startup import build_app, keep_choices, screen_settings  # imports Textual
+    from paired_servicebus.ui.shell.startup import build_app  # imports Textual
 
-    preferences = load_preferences(config_folder())
-    keeper = keep_choices(config_name)
-    settings = screen_settings(wishes or ScreenOptions(), preferences, keeper)
     crash = _open_crash_log(config_name)
-
-    def ready() -> None:
-        app.collector.start()
-        on_ready()
-
     app = build_app(
         socket,
         pairing=config_name,
         read_only=read_only,
         engine_stays=engine_stays,
+        on_ready=on_ready,
+        wishes=wishes or ScreenOptions(),
         tables=tables,
         journal=journal,
-        settings=settings,
-        preferences=preferences,
-        keeper=keeper,
-        start_steps=start_steps,
         signer=signer,
-        on_ready=ready,
+        start_steps=start_steps,
         report=crash.report,
     )
-    return _run_and_keep(app, crash, keeper, mouse=settings.mouse)
+    try:
+        return _run(app, crash)
+    finally:
+        app.keep_choices()
 
 
 def run_browser(
@@ -106,17 +97,11 @@ def run_browser(
     from paired_servicebus.ui.shell.startup import screen_settings
 
     crash = _open_crash_log("browse")
-    preferences = load_preferences(config_folder())
+    settings = screen_settings(ScreenOptions(no_mouse=True), load_preferences(config_folder()))
     app = BrowseApp(
-        source,
-        namespace=namespace,
-        entity=entity,
-        by=by,
-        close=close,
-        settings=screen_settings(ScreenOptions(), preferences, None),
-        report=crash.report,
+        source, namespace=namespace, entity=entity, by=by, close=close, settings=settings, report=crash.report
     )
-    return _run(app, crash, mouse=False)
+    return _run(app, crash)
 
 
 def _open_crash_log(name: str) -> CrashLog:
@@ -128,21 +113,11 @@ def _open_crash_log(name: str) -> CrashLog:
     return crash
 
 
-def _run_and_keep(app: PairedApp, crash: CrashLog, keeper: ChoiceKeeper, *, mouse: bool) -> int:
-    """Run the dashboard, then write what the operator chose; return the exit status."""
-    try:
-        return _run(app, crash, mouse=mouse)
-    finally:
-        app.collector.stop()
-        if keeper.take(app.theme, app.view):
-            keeper.write()
-
-
-def _run(app: TerminalApp, crash: CrashLog, *, mouse: bool) -> int:
+def _run(app: TerminalApp, crash: CrashLog) -> int:
     """Run a screen and return the exit status; the terminal is as it was before, whatever happens."""
     status: int | None = None
     try:
-        status = app.run(mouse=mouse)
+        status = app.run(mouse=app.profile.mouse)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
     finally:

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from rich.cells import cell_len
@@ -25,10 +26,12 @@ from textual.strip import Strip
 from textual.widgets import Input
 from textual.worker import WorkerFailed
 
+from paired_servicebus.core.errors import ControlError
+from paired_servicebus.ui.commands.action_table import MAX_CLIPBOARD_BYTES
 from paired_servicebus.ui.display.profile import Profile
 from paired_servicebus.ui.display.terminal_driver import TerminalDriver
 from paired_servicebus.ui.display.theme import ROLES, PairedTheme, Themes
-from paired_servicebus.ui.screens.questions import QUESTION_CSS
+from paired_servicebus.ui.screens.questions import QUESTION_CSS, Prompt, Write
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
 
 # When the dashboard's process collects garbage: between keys, and never among widgets that stay.
@@ -275,37 +278,9 @@ def _to_text(cells: Sequence[Cell], ink: Ink) -> tuple[str, Ink]:
 # cell, since such a terminal would show rubbish or lose count of its columns.
 
 ASCII_SIGNS: Final[dict[str, str]] = {
-    "●": "o",
-    "○": "-",
-    "◐": "!",
-    "▲": "X",
-    "■": "#",
-    "◆": "@",
-    "▸": ">",
-    "✓": "+",
-    "✗": "x",
-    "≈": "~",
-    "…": "~",
-    "–": "-",
-    "·": "|",
-    "×": "x",
-    "“": '"',
-    "”": '"',
-    "↑": "^",
-    "↓": "v",
-    "←": "<",
-    "→": ">",
-    "─": "-",
-    "━": "=",
-    "│": "|",
+    **dict(zip("●○◐▲■◆▸✓✗≈…–·×“”↑↓←→─━│", 'o-!X#@>+x~~-|x""^v<>-=|', strict=True)),
     **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
-    **dict(zip("▁▂▃▄▅▆▇█", "_.,:-=+#", strict=True)),
-    "░": ".",
-    "▒": ":",
-    "▓": "%",
-    "▔": "-",
-    "▊": "|",
-    "▎": "|",
+    **dict(zip("▁▂▃▄▅▆▇█░▒▓▔▊▎", "_.,:-=+#.:%-||", strict=True)),
 }
 _TABLE: Final = str.maketrans(ASCII_SIGNS)
 
@@ -493,6 +468,39 @@ class TerminalApp(App[int]):
         """Write everything again: the terminal may show something else."""
         self._painted.forget()
         self.refresh()
+
+    # -- copies, and new files ---------------------------------------------------------------------------------------
+
+    def answer(self, text: str, *, good: bool) -> None:
+        """Show an outcome."""
+        raise NotImplementedError
+
+    def copy_text(self, label: str, text: str) -> None:
+        """Send a text to the terminal's clipboard, which does not confirm it."""
+        size = len(text.encode())
+        if size > MAX_CLIPBOARD_BYTES:
+            self.answer(f"{label}: {size:,} bytes are too large for a clipboard; copy it to a file", good=False)
+            return
+        self.copy_to_clipboard(text)
+        self.answer(f"{label}: {size:,} bytes sent to the terminal's clipboard", good=True)
+
+    def ask_new_file(self, what: str, name: str, write: Write) -> None:
+        """Ask for the name of a new file for `what`, and write it."""
+
+        def typed(name: str | None) -> None:
+            if name and name.strip():
+                self.run_worker(self._write_file(Path(name.strip()), write), name="write", group="write")
+
+        self.push_screen(Prompt(f"new file for {what}", name), typed)
+
+    async def _write_file(self, path: Path, write: Write) -> None:
+        try:
+            self.answer(await write(path), good=True)
+        except FileExistsError:
+            self.answer(f"{path} exists; it was not changed", good=False)
+        except (OSError, ValueError, RuntimeError, ControlError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.answer(f"{path} cannot be written: {reason or error}", good=False)
 
     async def press_escape(self) -> None:
         """Do what escape does on this screen, before the next key is read; Textual would queue it for the widget."""

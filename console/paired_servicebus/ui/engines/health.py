@@ -18,7 +18,7 @@ from paired_servicebus.core.gateway.gateway_sentences import status_lines
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_fold import PairingEntity, pairing_of
-from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.alarms import Alarm, alarms, degrading, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
@@ -210,13 +210,10 @@ def _ready(snapshot: Snapshot) -> str:
     found = snapshot.readiness
     if found is None:
         return "failover  not checked yet"
-    notes = [f"{number} {words}" for number, words in _notes(found) if number]
+    counts = ((FindingVerdict.WARN, "to check"), (FindingVerdict.UNKNOWN, "unknown"))
+    notes = [f"{len(some)} {words}" for verdict, words in counts if (some := found.of(verdict))]
     answer = "would work" if found.ready else "would NOT work"
     return f"failover  {answer}{', ' if notes else ''}{', '.join(notes)}, checked {clock(found.at)} (paired check)"
-
-
-def _notes(found: Readiness) -> tuple[tuple[int, str], ...]:
-    return (len(found.of(FindingVerdict.WARN)), "to check"), (len(found.of(FindingVerdict.UNKNOWN)), "unknown")
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------
@@ -249,12 +246,13 @@ def _object(engine: EngineStatus, now: float) -> dict[str, Any]:
         no = {"engine": None, "trouble": engine.trouble, "alarms": None, "backlog": None}
         no |= {"over_all_engines": None, "snapshot": None}
         return head | no
+    over_all = pairing_of(found)
     return head | {
         "engine": found.engine,
         "trouble": "",
         "alarms": alarms_in(found, now),
         "backlog": _sums(found),
-        "over_all_engines": _over_all_engines(found),
+        "over_all_engines": {"old_since": over_all.old_since, "entities": over_all.totals},
         "snapshot": found,
     }
 
@@ -265,12 +263,6 @@ def _fleet_object(engine: EngineStatus, now: float) -> dict[str, Any]:
         return {"fleet": None}
     found = fleet_alarms(alarms_in(snapshot, now))
     return {"fleet": {"status": fleet_word(snapshot.fleet, found), "alarms": found}}
-
-
-def _over_all_engines(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the entities of the pairing, and the time of what other engines reported once that is old."""
-    found = pairing_of(snapshot)
-    return {"old_since": found.old_since, "entities": found.totals}
 
 
 def _sums(snapshot: Snapshot) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, Protocol, cast
 
 from rich.cells import cell_len, chop_cells
 from textual.binding import Binding, BindingType
@@ -569,23 +569,20 @@ class MessageKeys(_MessageLines):
         return (key_line(keys, width),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageActs:
-    """What the list can have the app do.
+class MessageApp(Protocol):
+    """The app of a list of messages."""
 
-    redrive: asks before it re-drives dead letters of a queue, by index and sequence numbers. menu: the same and other
-    acts, to pick from; with the reason why not, or empty. answer: shows an outcome; `good=False`: why not. save: asks
-    for a new file's name, and writes it.
-    """
+    @property
+    def source(self) -> MessageSource: ...
+    @property
+    def by(self) -> str: ...
 
-    source: MessageSource
-    by: str
-    redrive: Callable[[str, Sequence[int]], None]
-    menu: Callable[[str, Sequence[int], str], None]
-    answer: Callable[..., None]
-    copy: Callable[[str, str], None]
-    save: Callable[[str, str, Write], None]
-    show_help: Callable[[], None]
+    def answer(self, text: str, *, good: bool) -> None: ...
+    def copy_text(self, label: str, text: str) -> None: ...
+    def ask_new_file(self, what: str, name: str, write: Write) -> None: ...
+    def show_help(self) -> None: ...
+    def redrive(self, index: str, numbers: Sequence[int]) -> None: ...
+    def show_message_menu(self, index: str, numbers: Sequence[int], why_not: str) -> None: ...
 
 
 class MessagesScreen(LinesScreen):
@@ -629,9 +626,8 @@ class MessagesScreen(LinesScreen):
     LIST: ClassVar[tuple[type[Widget], ...]] = (MessageHead, MessageList, MessageFacts, AnswerLine, MessageKeys)
     PARTS = (HeaderLine, SummaryLines, *LIST)
 
-    def __init__(self, newest: Newest, acts: MessageActs, tabs: tuple[MessageTab, ...]) -> None:
+    def __init__(self, newest: Newest, tabs: tuple[MessageTab, ...]) -> None:
         super().__init__(newest)
-        self._acts = acts
         self.tabs = tabs
         self._outcomes = newest().outcomes
         self.choices = MessageChoices(tab=state.first_tab(newest(), tabs), is_looking=True)
@@ -657,6 +653,11 @@ class MessagesScreen(LinesScreen):
         if ask:
             self._ask()
 
+    @property
+    def acts(self) -> MessageApp:
+        """What can be done from the list."""
+        return cast(MessageApp, self.app)
+
     # -- asking --------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
@@ -676,8 +677,8 @@ class MessagesScreen(LinesScreen):
     async def _look_from(self, asked: MessageChoices, number: int) -> MessagePage | None:
         tab = asked.tab
         try:
-            return await self._acts.source.look_at_messages(
-                tab.path, tab.kind, from_number=number, wanted=asked.wanted, by=self._acts.by
+            return await self.acts.source.look_at_messages(
+                tab.path, tab.kind, from_number=number, wanted=asked.wanted, by=self.acts.by
             )
         except ControlError as error:
             self.choose(replace(self.choices, page=None, trouble=str(error), is_looking=False))
@@ -699,7 +700,7 @@ class MessagesScreen(LinesScreen):
 
     def action_turn(self, pages: int) -> None:
         """Ask for the next or the previous page."""
-        turned = state.following_page(self.choices) if pages > 0 else state.previous_page(self.choices)
+        turned = state.turn_page(self.choices, pages)
         if turned is not None and not self.choices.is_looking:
             self.choose(turned, ask=True)
 
@@ -713,15 +714,13 @@ class MessagesScreen(LinesScreen):
     def action_open(self) -> None:
         row = self.choices.row
         if row is not None:
-            self.app.push_screen(
-                MessageScreen(self._newest, self._acts.source, self.choices.tab, row, by=self._acts.by)
-            )
+            self.app.push_screen(MessageScreen(self._newest, self.acts.source, self.choices.tab, row, by=self.acts.by))
 
     def action_search(self) -> None:
         """Ask for a text or JSON path: typed, it narrows the page; with enter, the whole queue is searched."""
 
         def narrowed(words: str) -> None:
-            self.choose(state.with_filter(self.choices, words))
+            self.choose(replace(self.choices, filter=words, selected=0))
 
         def typed(words: str | None) -> None:
             if words is None:
@@ -736,10 +735,10 @@ class MessagesScreen(LinesScreen):
     def action_export(self) -> None:
         """Write the marked messages into a new file, or the selected one."""
         numbers, tab = self.choices.chosen, self.choices.tab
-        look = partial(self._acts.source.look_at_message, tab.path, tab.kind, by=self._acts.by)
+        look = partial(self.acts.source.look_at_message, tab.path, tab.kind, by=self.acts.by)
         if numbers:
             write = partial(export_messages, numbers=numbers, look=look, queue=tab.path, kind=tab.kind)
-            self._acts.save(plural(len(numbers), "message"), export_name(self._newest().clock), write)
+            self.acts.ask_new_file(plural(len(numbers), "message"), export_name(self._newest().clock), write)
 
     def action_mark(self) -> None:
         """Mark the selected message."""
@@ -747,7 +746,8 @@ class MessagesScreen(LinesScreen):
 
     def action_mark_listed(self) -> None:
         """Mark every listed message."""
-        self.choose(state.mark_listed(self.choices))
+        listed = {row.number for row in self.choices.listed}
+        self.choose(replace(self.choices, marks=self.choices.marks | listed))
 
     def action_unmark(self) -> None:
         self.choose(replace(self.choices, marks=frozenset()))
@@ -755,13 +755,13 @@ class MessagesScreen(LinesScreen):
     def action_redrive(self) -> None:
         """Ask the question of the order, or say why it is not possible."""
         if reason := state.why_no_redrive(self.choices):
-            self._acts.answer(f"not possible: {reason}", good=False)
+            self.acts.answer(f"not possible: {reason}", good=False)
         else:
-            self._acts.redrive(self.choices.tab.index, self.choices.chosen)
+            self.acts.redrive(self.choices.tab.index, self.choices.chosen)
 
     def action_menu(self) -> None:
         """Show the acts on the messages."""
-        self._acts.menu(self.choices.tab.index, self.choices.chosen, state.why_no_redrive(self.choices))
+        self.acts.show_message_menu(self.choices.tab.index, self.choices.chosen, state.why_no_redrive(self.choices))
 
     def own_keys(self, marked: str, *, can_redrive: bool) -> Sequence[tuple[str, str, bool]]:
         """Return the keys that change something, for the key line."""
@@ -770,10 +770,10 @@ class MessagesScreen(LinesScreen):
     def action_copy(self) -> None:
         row = self.choices.row
         if row is not None:
-            self._acts.copy(*_copied(row))
+            self.acts.copy_text(*_copied(row))
 
     def action_help(self) -> None:
-        self._acts.show_help()
+        self.acts.show_help()
 
     def action_leave(self) -> None:
         """Stop a search; else remove search or marks; without them, close."""

@@ -171,14 +171,18 @@ class PickList(ModalScreen[Choice | None]):
         self.query_one(PickRows).keep_in_sight(self.place)
 
 
-class PickRows(Lines):
-    """The rows: key, label, and what it does or why it is not possible."""
+class PickPart(Lines):
+    """A part of the list."""
 
     ages: ClassVar[bool] = False
 
     def __init__(self, dialog: PickList) -> None:
         super().__init__()
         self._dialog = dialog
+
+
+class PickRows(PickPart):
+    """The rows: key, label, and what it does or why it is not possible."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         dialog = self._dialog
@@ -208,14 +212,8 @@ def _row(one: Choice, keys: int, label: int, width: int, selected: bool) -> Line
     return Line(cut(spans, width), Role.SELECTED if selected else None)
 
 
-class PickAbout(Lines):
+class PickAbout(PickPart):
     """The selected choice in full, and the keys."""
-
-    ages: ClassVar[bool] = False
-
-    def __init__(self, dialog: PickList) -> None:
-        super().__init__()
-        self._dialog = dialog
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         dialog = self._dialog

@@ -12,22 +12,21 @@ for exactly those engines: if one more falls silent, the tick is gone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.css.query import NoMatches
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
-from textual.worker import Worker
 
-from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError, UnreadableError
+from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, encode_order_text
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator import fleet_sentences as words
@@ -463,39 +462,8 @@ class Prompt(ModalScreen[str | None]):
         self.dismiss(event.value)
 
 
-T = TypeVar("T")
 Write = Callable[[Path], Awaitable[str]]
 """Writes the file and returns the outcome as a sentence. Raises OSError, ControlError: there is no file then."""
-
-
-class Writer(Protocol):
-    """The app's interface."""
-
-    def answer(self, text: str, *, good: bool) -> None: ...
-    def push_screen(self, screen: Screen[T], callback: Callable[[T | None], None]) -> object: ...
-    def run_worker(
-        self, work: Coroutine[Any, Any, T], name: str = "", group: str = "", *, exclusive: bool = False
-    ) -> Worker[T]: ...
-
-
-def ask_new_file(app: Writer, what: str, name: str, write: Write) -> None:
-    """Ask for the name of a new file for `what`, and write it."""
-
-    def typed(name: str | None) -> None:
-        if name and name.strip():
-            app.run_worker(_write(app, Path(name.strip()), write), name="write", group="write")
-
-    app.push_screen(Prompt(f"new file for {what}", name), typed)
-
-
-async def _write(app: Writer, path: Path, write: Write) -> None:
-    try:
-        app.answer(await write(path), good=True)
-    except FileExistsError:
-        app.answer(f"{path} exists; it was not changed", good=False)
-    except (OSError, ValueError, RuntimeError, ControlError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        app.answer(f"{path} cannot be written: {reason or error}", good=False)
 
 
 LONGEST_LABEL: Final = 24

@@ -83,7 +83,6 @@ class HelpText(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return keys, then states; the scroll bar has a column."""
         width -= 1
-        states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         own = set(KEY_LINE[view.page])
         local = [action for action in by_key(view) if not action.changes]
         here = [action for action in local if action.id in own]
@@ -98,13 +97,17 @@ class HelpText(Lines):
             *_keys([action for action in local if action.id not in own], view, width),
             BLANK,
             _heading(" Words"),
-            *[Line(cut([Span(f" {fit(word, KEY + LABEL)}"), Span(it, Role.MUTED)], width)) for word, it in GLOSSARY],
+            *[_meaning(word, Role.TEXT, it, width) for word, it in GLOSSARY],
             BLANK,
             _heading(" States of an entity"),
-            *[Line(cut(state, width)) for state in states],
+            *[_meaning(f"{look.glyph} {state}", look.role, look.meaning, width) for state, look in LOOKS.items()],
             BLANK,
             Line(cut([Span(" Times are UTC. Grey figures are old. – means unknown.", Role.MUTED)], width)),
         ]
+
+
+def _meaning(word: str, role: Role, text: str, width: int) -> Line:
+    return Line(cut([Span(f" {fit(word, KEY + LABEL)}", role), Span(text, Role.MUTED)], width))
 
 
 def _acts() -> Sequence[ConsoleAction]:
@@ -135,10 +138,6 @@ def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
     return [Line(cut(spans, width)), *[line(" " * (1 + KEY + LABEL), Span(text, role)) for text in rest if text]]
 
 
-def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:
-    return [Span(f" {fit(f'{glyph} {word}', KEY + LABEL)}", role), Span(meaning, Role.MUTED)]
-
-
 # The readiness page: whether a failover would work, and why, as `paired check` prints it.
 #
 # The engine judges (core/operator/failover_readiness.py). The page shows each finding with its verdict, its evidence,
@@ -163,7 +162,7 @@ class Findings(Lines):
         """Return all of it; the scroll bar has a column."""
         width -= 1
         found = view.snapshot.readiness if view.snapshot is not None else None
-        head = [_answer_heading(" Would a failover work? (arrows scroll, escape closes)", width), *_lost(view, width)]
+        head = [_heading(" Would a failover work? (arrows scroll, escape closes)"), *_lost(view, width)]
         if found is None:
             text = "unknown: this engine has not checked it yet. paired check asks now."
             return [*head, *(line(Span(f" {part}", Role.UNKNOWN)) for part in _wrapped(text, width - 2))]
@@ -215,7 +214,3 @@ def _lost(view: View, width: int) -> list[Line]:
 
 def _wrapped(text: str, width: int) -> list[str]:
     return [part for part in wrap(text, width, lines=MAX_ROWS) if part]
-
-
-def _answer_heading(text: str, width: int) -> Line:
-    return Line(cut([Span(text, Role.TITLE)], width))

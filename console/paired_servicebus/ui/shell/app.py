@@ -25,7 +25,6 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import (
     CONSOLE_BY_ID,
-    MAX_CLIPBOARD_BYTES,
     ConsoleAction,
     CopyItem,
     copy_items,
@@ -35,11 +34,11 @@ from paired_servicebus.ui.commands.action_table import (
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import IdleCollector, Report
 from paired_servicebus.ui.display.theme import Themes, load_all
-from paired_servicebus.ui.engines.feed import Feed, MessageSource, OrderSigner, OtherEngines, join_records
-from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
+from paired_servicebus.ui.engines.feed import Feed, OrderSigner, OtherEngines, join_records
+from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
-from paired_servicebus.ui.screens.questions import Prompt, ask_new_file
+from paired_servicebus.ui.screens.questions import Prompt
 from paired_servicebus.ui.screens.text_screens import Findings, HelpText, TextScreen
 from paired_servicebus.ui.shell.dispatch import OrderingApp
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
@@ -97,23 +96,13 @@ def ask_time(app: PairedApp) -> None:
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
 
-def copy(app: PairedApp, item: CopyItem) -> None:
-    """Send it to the terminal's clipboard, which does not confirm it."""
-    size = len(item.text.encode())
-    if size > MAX_CLIPBOARD_BYTES:
-        app.answer(f"{item.label}: {size:,} bytes are too large for a clipboard; copy it to a file", good=False)
-        return
-    app.copy_to_clipboard(item.text)
-    app.answer(f"{item.label}: {size:,} bytes sent to the terminal's clipboard", good=True)
-
-
 def ask_file(app: PairedApp, item: CopyItem) -> None:
     """Ask for a new file's name, and write the file."""
 
     async def write(path: Path) -> str:
         return f"{item.label}: written to {await asyncio.to_thread(write_new, path, item.text)}"
 
-    ask_new_file(app, item.label, file_name(item, app.now()), write)
+    app.ask_new_file(item.label, file_name(item, app.now()), write)
 
 
 # The menu of acts, the command bar and the texts to copy, as lists to pick from (pick_list.py).
@@ -215,42 +204,17 @@ def copies(app: PairedApp) -> PickList:
     for item in copy_items(app.view):
         about = item.text.replace("\n", " · ")[:LONGEST]
         to_file = partial(ask_file, app, item)
-        choices.append(Choice(label=item.label, about=about, do=partial(copy, app, item), by_tab=to_file))
+        choices.append(Choice(label=item.label, about=about, do=partial(app.copy_text, *item), by_tab=to_file))
     return PickList("Copy to the clipboard, or with tab to a new file", choices, app.view, placeholder="what to copy")
 
-
-# What the list of messages can have the app do: re-drive what is chosen, and the menu of acts on messages.
 
 SOME: Final = CONSOLE_BY_ID["redrive-letters"]
 ALL: Final = CONSOLE_BY_ID["redrive"]
 
 
-def messages_screen(app: PairedApp, source: MessageSource, *, by: str, show_help: Callable[[], None]) -> MessagesScreen:
-    """Return the list of the messages in the selected backlog queue."""
-    acts = MessageActs(
-        source=source,
-        by=by,
-        redrive=lambda index, numbers: app.do(SOME, _letters(index, numbers)),
-        menu=partial(_show_menu, app),
-        answer=app.answer,
-        save=partial(ask_new_file, app),
-        copy=lambda label, text: copy(app, CopyItem(label, text)),
-        show_help=show_help,
-    )
-    return MessagesScreen(app.newest, acts, tabs_of(app.view))
-
-
 def _letters(index: str, numbers: Sequence[int]) -> Command:
     target = DeadLetters(index, tuple(numbers)).target
     return Command(action_id=SOME.id, scope=Scope.DEAD_LETTERS, targets=(target,))
-
-
-def _show_menu(app: PairedApp, index: str, numbers: Sequence[int], why_not: str) -> None:
-    """Let the operator pick an act on the chosen messages, or on the whole queue."""
-    some = replace(_letters(index, numbers), targets=()) if why_not else _letters(index, numbers)
-    queue = Command(action_id=ALL.id, scope=Scope.QUEUE, targets=(index,) if index else ())
-    choices = [_act(app, SOME, some, why_not=why_not), replace(_act(app, ALL, queue), key="")]
-    app.pick(PickList("Acts: nothing is done before its question", choices, app.view))
 
 
 SILENT_AFTER_SECONDS: Final = 3.0
@@ -355,7 +319,7 @@ class PairedApp(OrderingApp):
 
     def on_mount(self) -> None:
         self.show(with_size(self.view, self.size))
-        self.run_worker(self._feed.run(self.receive), name="feed", group="feed")
+        self.run_worker(self.source.run(self.receive), name="feed", group="feed")
         self.set_interval(SILENCE_CHECK_SECONDS, self._check_silence)
         self.set_interval(self.profile.clock_every, self._tick)
         self.app_resume_signal.subscribe(self, lambda _: self._return_to_terminal())
@@ -424,6 +388,12 @@ class PairedApp(OrderingApp):
         shown_for = self.monotonic() - self._shown_at
         if self._later is None and shown_for >= NEW_PAINT * self.profile.clock_every:  # nor is a paint due soon
             self.show(self.view)
+
+    def keep_choices(self) -> None:
+        """Write what the operator chose, at the end; leave collections to Python again."""
+        self.collector.stop()
+        if self._keeper is not None and self._keeper.take(self.theme, self.view):
+            self._keeper.write()
 
     def _show_newest(self) -> None:
         self.show(self.view)
@@ -560,7 +530,18 @@ class PairedApp(OrderingApp):
 
     def show_messages(self) -> None:
         """Show the messages of the selected backlog queue."""
-        self.push_screen(messages_screen(self, self._feed, by=self._by, show_help=self.show_help))
+        self.push_screen(MessagesScreen(self.newest, tabs_of(self.view)))
+
+    def redrive(self, index: str, numbers: Sequence[int]) -> None:
+        """Ask before dead letters of a queue are re-driven, by its index and their sequence numbers."""
+        self.do(SOME, _letters(index, numbers))
+
+    def show_message_menu(self, index: str, numbers: Sequence[int], why_not: str) -> None:
+        """Let the operator pick an act on the chosen messages, or on the whole queue."""
+        some = replace(_letters(index, numbers), targets=()) if why_not else _letters(index, numbers)
+        queue = Command(action_id=ALL.id, scope=Scope.QUEUE, targets=(index,) if index else ())
+        choices = [_act(self, SOME, some, why_not=why_not), replace(_act(self, ALL, queue), key="")]
+        self.pick(PickList("Acts: nothing is done before its question", choices, self.view))
 
     async def _attend(self, name: str) -> None:
         if self._others is None:

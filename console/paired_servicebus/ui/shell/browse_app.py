@@ -21,9 +21,9 @@ from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import load_all
 from paired_servicebus.ui.engines.feed import MessageSource
 from paired_servicebus.ui.render.spans import Line, Role, Span, spread
-from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
+from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
-from paired_servicebus.ui.screens.questions import Prompt, ask_new_file
+from paired_servicebus.ui.screens.questions import Prompt
 from paired_servicebus.ui.shell.startup import ScreenSettings
 from paired_servicebus.ui.state.message_choices import tabs_of_entity
 from paired_servicebus.ui.state.view import CommandAnswer, View
@@ -71,7 +71,7 @@ class BrowseScreen(MessagesScreen):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("T", "test", show=False), Binding("q", "quit_browser", show=False)]
 
     def action_redrive(self) -> None:
-        self._acts.answer(READ_ONLY, good=False)
+        self.acts.answer(READ_ONLY, good=False)
 
     action_menu = action_redrive
 
@@ -116,7 +116,7 @@ class BrowseApp(TerminalApp):
         self._close = close
         self.source = source
         self._entity = entity
-        self._by = by
+        self.by = by
         self._view = View(pairing=namespace, viewer=True, clock=time.time())
         self.use_theme(load_all(), settings.theme)
 
@@ -179,27 +179,16 @@ class BrowseApp(TerminalApp):
             chosen.do()
 
     def _open_entity(self, path: str) -> None:
-        acts = MessageActs(
-            source=self.source,
-            by=self._by,
-            redrive=lambda _index, _numbers: None,
-            menu=lambda _index, _numbers, _why: None,
-            answer=self.answer,
-            copy=self._copy,
-            save=partial(ask_new_file, self),
-            show_help=lambda: self.answer("enter opens · / searches · e exports · y copies · q leaves", good=True),
-        )
-        self.push_screen(BrowseScreen(self.newest, acts, tabs_of_entity(path)), lambda _: self._left())
+        self.push_screen(BrowseScreen(self.newest, tabs_of_entity(path)), lambda _: self._left())
+
+    def show_help(self) -> None:
+        self.answer("enter opens · / searches · e exports · y copies · q leaves", good=True)
 
     def _left(self) -> None:
         if self._entity:
             self.exit(0)
         else:
             self._pick()
-
-    def _copy(self, label: str, text: str) -> None:
-        self.copy_to_clipboard(text)
-        self.answer(f"{label}: sent to the terminal's clipboard", good=True)
 
     def ask_test(self, path: str) -> None:
         """Ask for a text, and send it; only to a sandbox."""

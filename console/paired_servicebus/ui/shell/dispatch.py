@@ -76,9 +76,9 @@ class OrderingApp(TerminalApp):
         report: Report | None,
     ) -> None:
         super().__init__(profile=profile, report=report)
-        self._feed = feed
+        self.source = feed
         self._others = others
-        self._by = by
+        self.by = by
         self._signer = signer
         self.now = now
         self.monotonic = monotonic
@@ -169,9 +169,9 @@ class OrderingApp(TerminalApp):
     async def _arm_engines(self, action: ConsoleAction, aim: Command) -> None:
         """Arm the engines, then open the dialog."""
         began, names = self.monotonic(), sorted(self.view.chosen)
-        command = replace(aim, by=self._by)
+        command = replace(aim, by=self.by)
         try:
-            armed, ready = await asyncio.gather(self._feed.arm(command), self._arm_others(names, command))
+            armed, ready = await asyncio.gather(self.source.arm(command), self._arm_others(names, command))
         except ControlError as error:
             if self._still_wanted():
                 self.answer(f"{action.label} {names_of(aim)}".rstrip() + f": {error}", good=False)
@@ -206,10 +206,10 @@ class OrderingApp(TerminalApp):
     ) -> None:
         """Renew an arming that ran out while the person typed, then fire; not if the engine asks for another text."""
         names = [one.name for one in ready if one.armed is not None]
-        command = replace(aim, by=self._by)
+        command = replace(aim, by=self.by)
         asked = f"{action.label} {names_of(aim)}".rstrip()
         try:
-            armed, renewed = await asyncio.gather(self._feed.arm(command), self._arm_others(names, command))
+            armed, renewed = await asyncio.gather(self.source.arm(command), self._arm_others(names, command))
         except ControlError as error:
             self.answer(f"{asked}: {error}", good=False)
             return
@@ -239,7 +239,7 @@ class OrderingApp(TerminalApp):
     async def _send(
         self, action: ConsoleAction, aim: Command, armed: Armed | None, ready: tuple[EngineReply, ...], slow: bool
     ) -> None:
-        command = replace(aim, by=self._by)
+        command = replace(aim, by=self.by)
         order = self._send_own(command, armed)
         if self._others is not None and ready:
             own, others = await asyncio.gather(order, self._others.execute_at(ready, command))
@@ -252,7 +252,7 @@ class OrderingApp(TerminalApp):
 
     async def _send_own(self, command: Command, armed: Armed | None) -> EngineReply:
         try:
-            text = await self._feed.execute(command, armed)
+            text = await self.source.execute(command, armed)
         except ControlError as error:
             return EngineReply(name=self.view.pairing, ok=False, text=str(error))
         return EngineReply(name=self.view.pairing, ok=True, text=text)
@@ -276,7 +276,7 @@ class OrderingApp(TerminalApp):
 
     async def _post_order(self, asked: str, order: Order) -> None:
         try:
-            await self._feed.post_order(order, by=self._by)
+            await self.source.post_order(order, by=self.by)
         except ControlError as error:
             self.show(replace(self.view, waiting_for=""))
             self.answer(f"{asked}: {error}", good=False)

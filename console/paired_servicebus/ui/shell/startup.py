@@ -19,7 +19,7 @@ from paired_servicebus.ui.display.theme import folder, load_all, theme_for
 from paired_servicebus.ui.engines.feed import EngineFeed, MultiEngineFeed, OrderSigner
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
 from paired_servicebus.ui.shell.kept_choices import NAME, ChoiceKeeper
-from paired_servicebus.ui.shell.preferences import Preferences, config_folder
+from paired_servicebus.ui.shell.preferences import Preferences, config_folder, load_preferences
 from paired_servicebus.ui.state import incident_history
 from paired_servicebus.ui.state.incident_history import IncidentHistory
 
@@ -30,30 +30,26 @@ class ScreenSettings:
 
     theme: str
     profile: Profile
-    mouse: bool
-    bell: bool
-    notify: bool
+    bell: bool = True
+    notify: bool = True
 
 
-def keep_choices(pairing: str) -> ChoiceKeeper:
-    """Return the keeper of a pairing's choices, which has read them."""
-    return ChoiceKeeper(engine_paths(pairing).state / NAME, pairing=pairing)
-
-
-def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: ChoiceKeeper | None) -> ScreenSettings:
+def screen_settings(
+    options: ScreenOptions, preferences: Preferences, keeper: ChoiceKeeper | None = None
+) -> ScreenSettings:
     """Return the settings: options override console.toml, which overrides the terminal's variables.
 
     A theme that a key chose counts until console.toml or the terminal asks for another than at that time.
     """
     name = options.profile or preferences.profile
     profile = replace(PROFILES[name], notifies_once=notifies_once(os.environ)) if name else profile_for(os.environ)
+    mouse = profile.mouse if preferences.mouse is None else preferences.mouse
     usual = preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
     theme = keeper.theme(usual, options.theme) if keeper is not None else usual
     os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys
     return ScreenSettings(
         theme,
-        profile,
-        mouse=not options.no_mouse and (profile.mouse if preferences.mouse is None else preferences.mouse),
+        replace(profile, mouse=mouse and not options.no_mouse),
         bell=not options.no_bell and preferences.bell is not False,
         notify=preferences.notify is not False,
     )
@@ -75,19 +71,25 @@ def build_app(
     pairing: str,
     read_only: bool,
     engine_stays: bool,
-    tables: Path | None,
-    journal: Path | None = None,
-    settings: ScreenSettings,
-    preferences: Preferences,
-    keeper: ChoiceKeeper,
-    start_steps: Callable[[], Sequence[str]],
-    signer: OrderSigner | None,
     on_ready: Callable[[], None],
+    wishes: ScreenOptions,
+    tables: Path | None,
+    journal: Path | None,
+    signer: OrderSigner | None,
+    start_steps: Callable[[], Sequence[str]],
     report: Report,
 ) -> PairedApp:
-    """Build the app for the engine behind `socket`. See PairedApp."""
+    """Build the app for the engine behind `socket`. See run_dashboard and PairedApp."""
+    preferences = load_preferences(config_folder())
+    keeper = ChoiceKeeper(engine_paths(pairing).state / NAME, pairing=pairing)
+    settings = screen_settings(wishes, preferences, keeper)
     neighbours = MultiEngineFeed(socket, read_only=read_only) if engine_stays else None
-    return PairedApp(
+
+    def ready() -> None:
+        app.collector.start()
+        on_ready()
+
+    app = PairedApp(
         neighbours or EngineFeed(socket, read_only=read_only),
         others=neighbours,
         pairing=pairing,
@@ -95,7 +97,7 @@ def build_app(
         read_only=read_only,
         engine_stays=engine_stays,
         report=report,
-        on_ready=on_ready,
+        on_ready=ready,
         themes=load_all(folder(), config_folder() / "themes"),
         theme=settings.theme,
         profile=settings.profile,
@@ -109,3 +111,4 @@ def build_app(
         start_steps=start_steps,
         signer=signer,
     )
+    return app

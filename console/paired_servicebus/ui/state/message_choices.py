@@ -156,11 +156,6 @@ def toggle_mark(choices: MessageChoices) -> MessageChoices:
     return move(replace(choices, marks=choices.marks ^ {choices.row.number}), 1)
 
 
-def mark_listed(choices: MessageChoices) -> MessageChoices:
-    """Return the choices with every listed message marked, besides those marked before."""
-    return replace(choices, marks=choices.marks | {row.number for row in choices.listed})
-
-
 def why_no_redrive(choices: MessageChoices) -> str:
     """Return why the chosen messages cannot be re-driven, as far as it is known here; empty if they can."""
     if not choices.tab.index:
@@ -192,11 +187,6 @@ def with_page(choices: MessageChoices, page: MessagePage) -> MessageChoices:
     return replace(new, selected=numbers.index(before) if before in numbers else 0)
 
 
-def with_filter(choices: MessageChoices, words: str) -> MessageChoices:
-    """Return the choices with only the rows that match the words."""
-    return replace(choices, filter=words, selected=0)
-
-
 def search(choices: MessageChoices, wanted: str) -> MessageChoices:
     """Return the choices that search the queue from its start, or list it without a search; the marks stay."""
     return MessageChoices(tab=choices.tab, wanted=wanted.strip(), is_looking=True, marks=choices.marks)
@@ -219,17 +209,12 @@ def goes_on(choices: MessageChoices) -> bool:
     return len(page.rows) < MAX_ROWS and choices.starts[-1][1] + page.looked_at < MAX_SEARCHED
 
 
-def following_page(choices: MessageChoices) -> MessageChoices | None:
-    """Return the choices that ask for the next page; None at the end."""
-    if choices.page is None or not choices.page.next_number:
-        return None
-    before = choices.starts[-1][1] + choices.page.looked_at
-    starts = (*choices.starts, (choices.page.next_number, before))
-    return replace(choices, starts=starts, selected=0, is_looking=True)
-
-
-def previous_page(choices: MessageChoices) -> MessageChoices | None:
-    """Return the choices that ask for the page before; None at the start."""
-    if len(choices.starts) < 2:
-        return None
-    return replace(choices, starts=choices.starts[:-1], selected=0, is_looking=True)
+def turn_page(choices: MessageChoices, pages: int) -> MessageChoices | None:
+    """Return the choices that ask for the next page, or for the page before; None at either end."""
+    starts = choices.starts[:-1]
+    if pages > 0:
+        if choices.page is None or not choices.page.next_number:
+            return None
+        before = choices.starts[-1][1] + choices.page.looked_at
+        starts = (*choices.starts, (choices.page.next_number, before))
+    return replace(choices, starts=starts, selected=0, is_looking=True) if starts else None

@@ -1,6 +1,6 @@
 """The operator's choices on a screen: the selected row, marks, filter and order. Pure functions from View to View.
 
-A selection is a name, so it follows its row. Not here: the order of rows (row_order.py).
+A selection is a name, so it follows its row. Not here: the order of rows (view.py).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from paired_servicebus.ui.state.view import EngineLink, View, alarms_of, by_stat
 
 # The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 #
-# Each answer is a part of a line, in several wordings (spans.pack). Not here: a lost engine (summary.py).
+# Each answer is a part of a line, in several wordings (spans.pack).
 
 Entities = Sequence[PairingEntity]
 SHORTEST_CAUSE = 8

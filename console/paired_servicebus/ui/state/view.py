@@ -164,7 +164,7 @@ def unused_queues(snapshot: Snapshot) -> tuple[UnusedQueue, ...]:
 # The rows of the entities' table: one each, and one for all quiet entities while another one needs attention.
 #
 # Folded are the healthy and the unknown whose sends reach their callers, in every engine of the fleet, unless they are
-# marked or selected. The order of rows is in row_order.py.
+# marked or selected.
 
 QUIET_ROWS: Final = 3
 QUIET_ROWS_HIGH: Final = 12
@@ -379,9 +379,9 @@ class View:
     marks: frozenset[str] = frozenset()
     """Paths of the entities for the next command, in place of the selected one."""
     filter: str = ""
-    """Words that a listed entity's path or state contains; see row_order.py."""
+    """Words that a listed entity's path or state contains; see `list_entities`."""
     sort: str = WORST_FIRST
-    """Name of the sort order; see row_order.py."""
+    """Name of the sort order; see `SORTS`."""
     order: tuple[str, ...] = ()
     """Paths in the order at `sorted_at`, if the sort order is not live."""
     sorted_at: float = 0.0

@@ -117,7 +117,8 @@ class ClientTable(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         gateway = view.snapshot.gateway if view.snapshot is not None else None
         if view.snapshot is not None and (gateway is None or not gateway.clients):
-            return [line(Span(cut_to(text, width))) for text in _how_to(gateway)]
+            how_to = words.NO_GATEWAY if gateway is None else words.NO_CLIENTS if gateway.listens else ()
+            return [line(Span(fit(f" {text}", width).rstrip())) for text in how_to]
         if gateway is None:
             return ()
         rows = [_row(one, view, width) for one in gateway.clients]
@@ -128,17 +129,6 @@ class ClientTable(Lines):
         super().show(view)
         ids = [one.id for one in view.clients]
         self.keep_in_sight(ids.index(view.client) if view.client in ids else 0)
-
-
-def _how_to(gateway: GatewayView | None) -> tuple[str, ...]:
-    if gateway is None:
-        return words.NO_GATEWAY
-    return words.NO_CLIENTS if gateway.listens else ()
-
-
-def cut_to(text: str, width: int) -> str:
-    """Return a line of prose with its indent."""
-    return fit(f" {text}", width).rstrip()
 
 
 def _glyph(client: GatewayClient) -> Span:

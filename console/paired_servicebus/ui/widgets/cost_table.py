@@ -29,8 +29,9 @@ BYTES: Final = 10
 MONEY: Final = 12
 
 Number = Callable[[Meter], int]
-Size = Callable[[Meter], int]
-CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
+Cause = tuple[str, Number, Number, str]
+"""A name, its operations, its bytes, and what it is."""
+CAUSES: Final[tuple[Cause, ...]] = (
     ("sends", lambda it: it.sends, lambda it: it.sent_bytes, "to the primary, billed anyway"),
     ("parked", lambda it: it.parked, lambda it: it.parked_bytes, "sends to the backlog"),
     ("receives", lambda it: it.receives, lambda it: it.received_bytes, "by the syphon, and peeks"),
@@ -39,7 +40,7 @@ CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
     ("pings", lambda it: it.pings, lambda it: 0, "and probes"),
 )
 """Bytes are those of messages: settlements and pings have no body."""
-FLEET: Final[tuple[str, Number, Size, str]] = (
+FLEET: Final[Cause] = (
     "fleet",
     lambda it: it.fleet or 0,
     lambda it: 0,
@@ -65,36 +66,30 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     head += fit("bytes", BYTES, "right")
     billed = snapshot.billed
     added = billed.total - billed.sends
+    causes = CAUSES if billed.fleet is None else (*CAUSES, FLEET)
     return [
         rule("operations of this engine", width, note=Span(since, Role.MUTED)),
         line(Span(head, Role.MUTED)),
-        *[row for cause in _causes(billed) for row in _cause(cause, billed, price)],
+        *[row for cause in causes for row in _cause(cause, billed, price)],
         _row("total", billed.total, _sum(billed, CAUSES), price, Span("")),
         _row("added by pairing", added, _sum(billed, CAUSES[1:]), price, Span("   all except sends", Role.MUTED)),
     ]
 
 
-def _causes(billed: Meter) -> tuple[tuple[str, Number, Size, str], ...]:
-    return CAUSES if billed.fleet is None else (*CAUSES, FLEET)
-
-
-def _cause(cause: tuple[str, Number, Size, str], billed: Meter, price: Price | None) -> list[Line]:
+def _cause(cause: Cause, billed: Meter, price: Price | None) -> list[Line]:
     name, number, bytes_of, words = cause
     row = _row(name, number(billed), bytes_of(billed), price, Span(f"   {words}", Role.MUTED))
-    return [row, *_idle_calls(billed, price)] if name == "receives" else [row]
-
-
-def _idle_calls(billed: Meter, price: Price | None) -> list[Line]:
-    """Return the receives without a message."""
-    counted = billed.waits + billed.searches + billed.attaches
-    return [_row("  idle calls", counted, None, price, Span("   without a message", Role.MUTED))]
+    if name != "receives":
+        return [row]
+    idle = billed.waits + billed.searches + billed.attaches
+    return [row, _row("  idle calls", idle, None, price, Span("   without a message", Role.MUTED))]
 
 
 def _age(snapshot: Snapshot) -> float:
     return max(0.0, snapshot.at - snapshot.started_at) if snapshot.started_at is not None else 0.0
 
 
-def _sum(billed: Meter, causes: Sequence[tuple[str, Number, Size, str]]) -> int:
+def _sum(billed: Meter, causes: Sequence[Cause]) -> int:
     """Return the bytes of these causes."""
     return sum(bytes_of(billed) for _, _, bytes_of, _ in causes)
 

@@ -331,7 +331,7 @@ def why_line(
     return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
 
 
-def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Line:
+def _history(entity: EntityView, width: int, selected: bool) -> Line:
     sends = [
         f"{count(entity.accepted)} accepted",
         f"{count(entity.diverted)} diverted",
@@ -355,11 +355,8 @@ def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Lin
     return Line(cut([text], width), Role.SELECTED if selected else None)
 
 
-def _gap(_entity: EntityView, _now: float, _width: int, _selected: bool) -> Line:
-    return BLANK
-
-
-PARTS: Final[tuple[Callable[[EntityView, float, int, bool], Line], ...]] = (row_line, why_line, _history, _gap)
+LINES: Final = 4
+"""Of an entity: its row, why-line, past, and a gap."""
 
 
 WHY_FOR_ALL: Final = 120
@@ -375,7 +372,9 @@ class EntityRows(LazyLines):
         self._view = view
         self._width = width
         self._table = view.rows
-        self._rows = _with_fold(self._table)
+        entities, fold_at = self._table.entities, self._table.fold_at
+        self._rows = (*entities[:fold_at], None, *entities[fold_at:]) if self._table.quiet else entities
+        """The rows from top to bottom; None stands for the fold."""
         self._now = view.now
         self._fleet = has_fleet(view)
         self._places = self._plan(height)
@@ -387,7 +386,7 @@ class EntityRows(LazyLines):
 
     def _plan(self, height: int) -> list[tuple[int, int]]:
         number = len(self._rows)
-        each = min(len(PARTS), height // number) if number else 0
+        each = min(LINES, height // number) if number else 0
         if each >= 2:
             return [(row, part) for row in range(number) for part in range(each if self._rows[row] else 1)]
         unwell = [entity for entity in self._table.entities if needs_eyes(entity)]
@@ -447,22 +446,15 @@ class EntityRows(LazyLines):
             marked = entity.path in self._view.marks
             drawn = row_line(entity, self._now, self._width, selected, marked=marked, fleet=self._fleet)
             return drawn.greyed() if is_old(self._view, entity) else drawn
-        if part == 1 and self._fleet:
+        if part == 1:
             differ = differing(self._view, entity)
-            return why_line(entity, self._now, self._width, selected, differ=differ, fleet=True)
-        return PARTS[part](entity, self._now, self._width, selected)
+            return why_line(entity, self._now, self._width, selected, differ=differ, fleet=self._fleet)
+        return _history(entity, self._width, selected) if part == 2 else BLANK
 
     def span_of_selection(self) -> tuple[int, int]:
         """Return the selected row's first line, and the one after its last."""
         own = [place for place, (index, _) in enumerate(self._places) if self._is_selected(self._rows[index])]
         return (own[0], own[-1] + 1) if own else (0, 0)
-
-
-def _with_fold(table: TableRows) -> tuple[EntityView | None, ...]:
-    """Return the rows from top to bottom; None stands for the fold."""
-    if not table.quiet:
-        return table.entities
-    return (*table.entities[: table.fold_at], None, *table.entities[table.fold_at :])
 
 
 def _fold(table: TableRows, width: int, selected: bool) -> Line:
@@ -485,15 +477,12 @@ def _hidden(sign: str, entities: Sequence[EntityView], selected: str) -> tuple[S
     if not entities:
         return ()
     unwell = [one for one in entities if one.state not in QUIET]
-    quiet = ", all healthy" if _all_healthy(entities) else f" ({states_text(entities)})"
+    is_healthy = all(one.state is State.HEALTHY for one in entities)
+    quiet = ", all healthy" if is_healthy else f" ({states_text(entities)})"
     which = f" ({states_text(unwell)})" if unwell else quiet
     own = f", the selected {selected}" if any(one.path == selected for one in entities) else ""
     role = LOOKS[next(iter(by_state(unwell)))].role if unwell else Role.MUTED
     return (Span(f"{sign} {len(entities):,} more{which}{own}  ", role),)
-
-
-def _all_healthy(entities: Sequence[EntityView]) -> bool:
-    return all(one.state is State.HEALTHY for one in entities)
 
 
 def states_text(entities: Sequence[EntityView]) -> str:

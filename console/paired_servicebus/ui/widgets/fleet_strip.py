@@ -12,15 +12,7 @@ from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.pairing_fold import PairingView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
-from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator.fleet_sentences import (
-    ending_stage,
-    engine_cells,
-    engine_status,
-    not_well,
-    order_head,
-)
 from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import count, plural, rate
 from paired_servicebus.core.text.time_format import age, clock
@@ -99,16 +91,16 @@ def urgent_rows(
     if brief and (differing := words.differing_part(fleet)):
         rows.append(([differing], Role.SUSPECT))
     rows += [([part], Role.SUSPECT) for part in words.odd_parts(fleet)]
-    quiet = "all engines agree" if fleet_sentences.standing_orders(fleet, now) else "all engines agree, no order stands"
+    quiet = "all engines agree" if words.standing_orders(fleet, now) else "all engines agree, no order stands"
     return rows or [([(quiet,)], Role.MUTED)]
 
 
 def _standing_rows(fleet: FleetView, now: float) -> list[tuple[list[Part], Role]]:
     """Return a line for each standing order, the first to end first."""
-    standing = fleet_sentences.standing_orders(fleet, now)
+    standing = words.standing_orders(fleet, now)
     more = (f"{len(standing) - 1} more orders stand (7)", f"+{len(standing) - 1}") if standing[1:] else ()
     return [
-        ([fleet_sentences.order_part(one, now, fleet), *([more] if more and not place else [])], order_role(one, now))
+        ([words.order_part(one, now, fleet), *([more] if more and not place else [])], order_role(one, now))
         for place, one in enumerate(standing)
     ]
 
@@ -117,7 +109,7 @@ def order_role(order: FleetOrder, now: float) -> Role:
     """Return the look of an order: louder once it ends soon, muted if nothing of it stands."""
     if order.until is None or order.until <= now:
         return Role.MUTED
-    return {300.0: Role.STATEMENT, 1800.0: Role.SUSPECT}.get(ending_stage(order, now), Role.FORCED)
+    return {300.0: Role.STATEMENT, 1800.0: Role.SUSPECT}.get(words.ending_stage(order, now), Role.FORCED)
 
 
 def fleet_page(pairing: PairingView, fleet: FleetView, now: float, width: int, height: int) -> list[Line]:
@@ -147,9 +139,9 @@ def fleet_page(pairing: PairingView, fleet: FleetView, now: float, width: int, h
 
 def _orders(fleet: FleetView, now: float, width: int) -> list[Line]:
     """Return the orders: those that stand with all their answers, then the newest others."""
-    standing = fleet_sentences.standing_orders(fleet, now)
+    standing = words.standing_orders(fleet, now)
     known = {one.id for one in standing}
-    others = [one for one in fleet_sentences.newest_orders(fleet) if one.id not in known]
+    others = [one for one in words.newest_orders(fleet) if one.id not in known]
     if not standing and not others:
         return [rule("orders: none on the board", width)]
     text = f"{len(standing) or 'none'} {'stands' if len(standing) == 1 else 'stand'}"
@@ -172,13 +164,13 @@ def _order(order: FleetOrder, fleet: FleetView, now: float, width: int) -> list[
     """Return one order: in one line if that has everything, else its answers below it."""
     role = order_role(order, now)
     why = f" “{untrusted_text.reason(order.why)}”" if order.why else ""
-    whole = fleet_sentences.order_part(order, now, fleet)[0]
+    whole = words.order_part(order, now, fleet)[0]
     if role is Role.MUTED or cell_len(whole + why) <= width - 2:
-        return [_text([(whole + why, *fleet_sentences.order_part(order, now, fleet))], width, role)]
-    answers = fleet_sentences.answers_part(order, now, fleet)[0]
+        return [_text([(whole + why, *words.order_part(order, now, fleet))], width, role)]
+    answers = words.answers_part(order, now, fleet)[0]
     room = width - len(INDENT)
     rows = min(MAX_FOLDED, -(-cell_len(answers) // max(1, room - untrusted_text.MAX_NAME // 2)))
-    head = _text([(f"{order_head(order, now)}{why}", order_head(order, now))], width, role)
+    head = _text([(f"{words.order_head(order, now)}{why}", words.order_head(order, now))], width, role)
     return [head, *(Line((Span(INDENT + part),)) for part in wrap(answers, room, lines=rows) if part)]
 
 
@@ -189,8 +181,8 @@ def _groups(engines: Sequence[FleetEngine]) -> Groups:
     """Return the engines by their state and their entities that are not well."""
     groups: Groups = {}
     for one in engines:
-        bad = not_well(one) if one.status is not FleetStatus.ENDED else ""
-        groups.setdefault((engine_status(one), bad), []).append(one)
+        bad = words.not_well(one) if one.status is not FleetStatus.ENDED else ""
+        groups.setdefault((words.engine_status(one), bad), []).append(one)
     return groups
 
 
@@ -234,7 +226,7 @@ def _text(parts: list[Part], width: int, role: Role, *, indent: str = "  ") -> L
 def _row(engine: FleetEngine, now: float, width: int, me: str) -> Line:
     role = _role(engine)
     spans = [Span("* " if engine.engine == me else "  ", Role.KEY)]
-    for (title, cells, least), text in zip(COLUMNS, engine_cells(engine, now), strict=True):
+    for (title, cells, least), text in zip(COLUMNS, words.engine_cells(engine, now), strict=True):
         if width >= least:
             spans.append(Span((fit(text, cells) + " ") if cells else text, role if title == "state" else Role.TEXT))
     drawn = Line(cut(spans, width))

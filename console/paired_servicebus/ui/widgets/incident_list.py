@@ -282,8 +282,10 @@ def _report(history: IncidentHistory, width: int) -> Iterator[Line]:
         yield line(Span(" is being read …", Role.MUTED))
         return
     yield rule("report", width)
-    for first, part in _sentence_lines(history.report, width - 4):
-        yield line(f"{' ' if first else '   '}{part}")
+    for sentence in history.report:
+        yield from (
+            line(f"{'   ' if place else ' '}{part}") for place, part in enumerate(_wrapped(sentence, width - 4))
+        )
     for part in _wrapped(f"full report: paired report --episode {history.chosen} --out DIR", width - 2):
         yield line(Span(f" {part}", Role.MUTED))
 
@@ -292,13 +294,6 @@ def _remarks(history: IncidentHistory, width: int) -> Iterator[str]:
     """Yield why there is no report, wrapped."""
     for remark in history.remarks or ("not in the tables yet: paired pipeline --once brings them up to date",):
         yield from _wrapped(remark, width)
-
-
-def _sentence_lines(sentences: Sequence[str], width: int) -> Iterator[tuple[bool, str]]:
-    """Yield the sentences' lines; whether a line is the first of its sentence."""
-    for sentence in sentences:
-        for number, part in enumerate(_wrapped(sentence, width)):
-            yield number == 0, part
 
 
 def _wrapped(text: str, width: int) -> list[str]:
