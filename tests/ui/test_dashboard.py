@@ -14,7 +14,7 @@ from paired_servicebus.ui.render.spans import fit_name
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.pick_list import Choice, PickList, narrowed
 from paired_servicebus.ui.screens.questions import ArmDialog
-from paired_servicebus.ui.state.view import Page, Records, Unreachable, View, alarms_of, apply_news
+from paired_servicebus.ui.state.view import Page, Unreachable, View, alarms_of, apply_news
 from paired_servicebus.ui.widgets.dashboard_parts import PairingLine
 from paired_servicebus.ui.widgets.entity_table import EntityTable
 from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine, SummaryLines
@@ -157,20 +157,6 @@ async def test_wide_names_keep_the_columns(open_console: Any, made: Any) -> None
             cell_len(row[: row.index("healthy")]) for row in console.rows() if "● " in row and "healthy  " in row
         }
         assert len(columns) == 1
-
-
-async def test_a_demos_caption_is_shown_without_moving_anything(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot()) as console:
-        before = [row for row in console.rows() if "── 3 entities" not in row]
-        await console.told(made.snapshot(caption="contoso refuses every connection"))
-        assert "every connection" in next(row for row in console.rows() if "── 3 entities" in row)
-        assert [row for row in console.rows() if "── 3 entities" not in row] == before
-
-
-async def test_the_newest_events_are_last(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(), Records(made.records())) as console:
-        rows = [row for row in console.rows() if row.startswith(" 14:0")]
-        assert rows == sorted(rows)
 
 
 def strip_of(console: Any, y: int) -> list[Any]:

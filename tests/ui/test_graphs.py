@@ -134,7 +134,9 @@ async def test_bars_fit_60x20(open_console: Any, made: Any) -> None:
     assert "96/s" in row
 
 
-@pytest.mark.parametrize("size", [(120, 40), (140, 40), (200, 50)])
+@pytest.mark.parametrize(
+    "size", [(140, 40), *(pytest.param(one, marks=pytest.mark.slow) for one in ((120, 40), (200, 50)))]
+)
 async def test_charts_on_a_wide_screen(open_console: Any, made: Any, size: tuple[int, int]) -> None:
     async with open_console(made.outage(), graphs(), size=size) as console:
         screen, rows = console.screen(), console.rows()

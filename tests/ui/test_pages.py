@@ -24,7 +24,6 @@ from paired_servicebus.core.model.snapshot import (
     Readiness,
     UnusedView,
 )
-from paired_servicebus.ui.commands.action_table import KEY_LINE
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.questions import Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
@@ -263,10 +262,6 @@ async def test_the_palette_refuses_what_is_not_possible(open_console: Any, made:
         await console.pilot.pause()
         assert "is read-only" in console.screen()
         assert console.feed.orders == []
-
-
-def test_every_page_has_a_key_line() -> None:
-    assert KEY_LINE.keys() == set(Page)
 
 
 @pytest.mark.parametrize("viewer", [True, False], ids=["console", "engine"])

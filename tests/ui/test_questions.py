@@ -11,9 +11,9 @@ from textual.widgets import Input
 from paired_servicebus.ui.screens.questions import QuestionDialog
 from tests.fleet_views import calm
 
-from .test_fleet_question import focused, signer
+from .test_fleet_question import signer
 
-SIZES = [(80, 24), (140, 40)]
+SIZES = [(80, 24), pytest.param((140, 40), marks=pytest.mark.slow)]
 KEYS = {"F": "typed", "S": "why", "W": "why"}
 """Keys of questions, and the field that has what is typed."""
 
@@ -66,11 +66,3 @@ async def test_the_fleets_question_loses_no_space(open_console: Any, made: Any) 
         assert console.app.screen.query_one("#typed", Input).value == "3 engines"
         await console.press("enter")
     assert len(console.feed.posted) == 1
-
-
-async def test_who_does_it_opens_on_the_smallest_reach(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
-        await console.press("F")
-        assert focused(console) == "here"
-        await console.press("right")
-        assert focused(console) == "fleet"

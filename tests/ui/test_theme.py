@@ -248,10 +248,6 @@ async def test_the_next_theme_is_taken_and_the_last_is_followed_by_the_first(ope
         assert console.app.theme == "dark"
 
 
-def test_the_folder_is_found() -> None:
-    assert (theme.folder() / "dark.toml").is_file()
-
-
 @pytest.mark.parametrize(
     "data",
     [b'name = "\xff"', b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000, b'"\\u001b[2J" = 1'],
