@@ -1,4 +1,4 @@
-"""Loads on the pump's own AMQP: a flood into a queue, and a plain copy from queue to queue.
+"""Loads on the pump's own AMQP: a flood into a queue, and a plain copy from queue to queue or to nowhere.
 
 A copy receives, sends the same bytes and completes accepted messages. It opens no envelope and writes no receipt, so
 its rate is the machine's limit for a pump in the same run. A load opens its links before it is timed.
@@ -199,26 +199,54 @@ async def flooding(wire: ReconnectingConnection, queue: str, letters: SampleMess
         await flood.close()
 
 
-class Completing(Load):
-    """Receives, and completes after each read of `wire`; grants credit as messages are settled.
+class Copy(Load):
+    """Receives `count` messages, and completes after each read what its target has accepted, or else what came.
 
     At most a window of messages is in flight. A message counts when its namespace has confirmed it.
     """
 
     _receiver: WireReceiver
+    _sender: WireSender
 
-    def __init__(self, wire: ReconnectingConnection, window: int) -> None:
+    def __init__(self, wire: ReconnectingConnection, count: int, window: int) -> None:
         super().__init__(wire, self._complete)
         self._window = window
-        self._unsettled = self._ungranted = self._to_grant = 0
-        self._to_complete: list[int] = []
-
-    async def _take(self, count: int) -> None:
-        """Receive and complete `count` messages. Raises WireError, TimeoutError."""
-        self._done = asyncio.get_running_loop().create_future()
         self._unsettled = self._ungranted = count
+        self._to_grant = 0
+        self._to_complete: list[int] = []
+        self._deliveries: dict[bytes, int] = {}
+
+    async def open(self, source: ReconnectingConnection, source_path: str, target_path: str | None) -> None:
+        """Attach the links."""
+        if target_path is not None:
+            self._sender = await self._wire.sender(target_path, on_outcome=self._on_outcome, on_lost=self._end)
+            self._links.append(self._sender)
+        self._receiver = await source.receiver(
+            source_path,
+            on_delivery=self._take if target_path is None else self._send,
+            on_settled=self._on_settled,
+            on_lost=self._end,
+        )
+        self._links.append(self._receiver)
+        self._wire.after_read.append(self._complete)
+
+    async def run(self) -> None:
+        """Copy all messages. Raises WireError, TimeoutError."""
         self._grant(self._window)
         await self._until_done()
+
+    def _take(self, event: DeliveryReceived) -> None:
+        self._to_complete.append(event.delivery_id)
+
+    def _send(self, event: DeliveryReceived) -> None:
+        self._deliveries[event.tag] = event.delivery_id
+        self._sender.send(event.payload, event.tag)
+
+    def _on_outcome(self, event: DispositionReceived) -> None:
+        if event.state is not ACCEPTED and (failure := failure_of(event.state, self._sender.path)) is not None:
+            self._end(failure)
+            return
+        self._to_complete.append(self._deliveries.pop(event.tag))
 
     def _complete(self) -> None:
         settle = self._receiver.settle
@@ -242,61 +270,27 @@ class Completing(Load):
             self._receiver.grant(self._receiver.credit + more)
 
 
-class PlainCopy(Completing):
-    """Sends what it receives, and completes what is accepted after each read from the target."""
-
-    _sender: WireSender
-
-    def __init__(self, target: ReconnectingConnection, count: int, window: int) -> None:
-        super().__init__(target, window)
-        self._count = count
-        self._deliveries: dict[bytes, int] = {}
-
-    async def open(self, source: ReconnectingConnection, source_path: str, target_path: str) -> None:
-        """Attach both links."""
-        self._sender = await self._wire.sender(target_path, on_outcome=self._on_outcome, on_lost=self._end)
-        self._links.append(self._sender)
-        self._receiver = await source.receiver(
-            source_path, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
-        )
-        self._links.append(self._receiver)
-        self._wire.after_read.append(self._complete)
-
-    async def run(self) -> None:
-        """Copy all messages. Raises WireError, TimeoutError."""
-        await self._take(self._count)
-
-    def _on_delivery(self, event: DeliveryReceived) -> None:
-        self._deliveries[event.tag] = event.delivery_id
-        self._sender.send(event.payload, event.tag)
-
-    def _on_outcome(self, event: DispositionReceived) -> None:
-        if event.state is not ACCEPTED and (failure := failure_of(event.state, self._sender.path)) is not None:
-            self._end(failure)
-            return
-        self._to_complete.append(self._deliveries.pop(event.tag))
-
-
 async def copy(
     source: ReconnectingConnection,
     source_path: str,
-    target: ReconnectingConnection,
-    target_path: str,
+    target: ReconnectingConnection | None = None,
+    target_path: str | None = None,
     *,
     count: int,
     window: int = WINDOW,
 ) -> Lap:
-    """Copy `count` messages and complete them, confirmed by the source.
+    """Copy `count` messages and complete them, confirmed by the source. Without a target, they are only completed.
 
     Raises BenchError: a message was not accepted, or a link was lost.
     """
-    load = PlainCopy(target, count, window)
+    load = Copy(target or source, count, window)
     try:
         await load.open(source, source_path, target_path)
         wall, cpu = time.perf_counter(), time.process_time()
         await load.run()
         return Lap(messages=count, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
     except (WireError, TimeoutError) as error:
-        raise BenchError(f"{source_path} was not copied to {target_path}: {error}") from error
+        to = "taken" if target_path is None else f"copied to {target_path}"
+        raise BenchError(f"{source_path} was not {to}: {error}") from error
     finally:
         await load.close()

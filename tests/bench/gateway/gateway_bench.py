@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter
 from typing import Final
 
-from paired_servicebus.bench.amqp_loads import SampleMessages, flooding, open_wire
+from paired_servicebus.bench.amqp_loads import SampleMessages, copy, flooding, open_wire
 from paired_servicebus.bench.bench_namespaces import PRIMARY, SECONDARY, open_sandbox
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import WireError
@@ -31,7 +31,6 @@ from tests.bench.gateway.gateway_figures import (
     SendTimes,
 )
 from tests.bench.gateway.gateway_process import GatewayOrder, GatewayProcess, gateway_process
-from tests.bench.gateway.taking import taking
 from tests.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
 
 QUEUE: Final = "bench-sends"
@@ -184,13 +183,10 @@ async def _takes(
 
 
 async def _take(wire: ReconnectingConnection, plan: GatewayPlan, gateway: GatewayProcess | None) -> FloodLap:
-    async with taking(wire, TAKEN) as load:
-        used = 0.0 if gateway is None else cpu_seconds(gateway.pid)
-        began = perf_counter()
-        await load.run(plan.taken)
-        seconds = perf_counter() - began
-        used = 0.0 if gateway is None else cpu_seconds(gateway.pid) - used
-    return FloodLap(messages=plan.taken, seconds=seconds, gateway_seconds=used)
+    before = 0.0 if gateway is None else cpu_seconds(gateway.pid)
+    lap = await copy(wire, TAKEN, count=plan.taken)
+    used = 0.0 if gateway is None else cpu_seconds(gateway.pid) - before
+    return FloodLap(messages=lap.messages, seconds=lap.seconds, gateway_seconds=used)
 
 
 async def _idle(gateway: GatewayProcess, plan: GatewayPlan) -> IdleClients:
