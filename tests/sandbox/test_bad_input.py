@@ -22,7 +22,7 @@ from servicebus_amqp.protocol.links import Closed, Detached, Event
 from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 from servicebus_sandbox.access.authorization import RESOURCE_MANAGER
 
-TIMES = 25
+TIMES = 5
 SPEC = NamespaceSpec("primary", queues=[QueueSpec("good")], topics=[TopicSpec("feed", [SubscriptionSpec("all")])])
 Told = list[str]
 Attack = Callable[[Attacker], Awaitable[Told]]

@@ -6,10 +6,7 @@ import pytest
 
 from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.codec import Array, Int
-from servicebus_amqp.encoding.performatives import Source, Target
-from servicebus_amqp.protocol.links import Detached
 from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.amqp_server.broker_links import MAX_LINKS
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 RULES = [
@@ -74,18 +71,3 @@ async def test_a_dollar_name_is_no_entity(peer, refused, address, direction):
     with pytest.raises(refused) as caught:
         await peer.attached(getattr(peer, direction)(address))
     assert caught.value.condition == "amqp:not-found"
-
-
-async def test_a_flood_of_attaches_ends(peer, port):
-    await peer.authorize("")
-    sessions = peer.session, peer.amqp.begin()
-    for number in range(MAX_LINKS + 10):
-        sessions[number % 2].attach_receiver(f"r{number}", Source(address="orders"), Target(address="here"))
-    peer.flush()
-    refusals = []
-    while len(refusals) < 10:
-        ended = await peer.next(Detached)
-        refusals += [ended.error.condition] if ended.error else []  # those without are of the token's own links
-    assert set(refusals) == {"amqp:resource-limit-exceeded"}
-    (connection,) = port.node.connections
-    assert len(connection.links) == MAX_LINKS

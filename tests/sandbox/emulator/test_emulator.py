@@ -521,18 +521,14 @@ def taken() -> socket.socket:
 
 
 def test_it_prints_its_addresses_and_ends_on_a_signal() -> None:
-    with running(*FREE) as facts:
+    port = free_port()
+    with running("--emulator", "--amqp-port", "0", EMULATOR_HTTP_PORT=str(port)) as facts:
+        assert facts["health_url"] == f"http://localhost:{port}/health"
         (namespace,) = facts["namespaces"]
         assert namespace["key"] == "SAS_KEY_VALUE"
         assert namespace["connection_string"].startswith(f"Endpoint=sb://localhost:{namespace['amqp_port']};")
         with urllib.request.urlopen(facts["health_url"], timeout=PATIENCE) as answer:
             assert json.load(answer)["status"] == "healthy"
-
-
-def test_the_http_port_is_the_one_of_the_environment() -> None:
-    port = free_port()
-    with running("--emulator", "--amqp-port", "0", EMULATOR_HTTP_PORT=str(port)) as facts:
-        assert facts["health_url"] == f"http://localhost:{port}/health"
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "65536", "5300.0"])
