@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.alarm_views import NOON, condition, obstacle, trouble
 from tests.approval import Approve
+from tests.fleet_views import own
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway, TurnedAwayView
 from paired_servicebus.core.model.pairing_events import PingSent, StateChanged, Warned
 from paired_servicebus.core.model.snapshot import (
-    EntityView,
     JournalView,
     QueueView,
     SyphonStatus,
@@ -99,10 +99,7 @@ def test_an_alarm_with_other_figures_is_the_same() -> None:
 def test_changes_are_reported_once_each_with_severity_and_name() -> None:
     said: list[tuple[str, str]] = []
     changes = AlarmChanges(lambda about, text: said.append((about, text)))
-    over = EntityView(
-        path="orders", state=State.FAILED_OVER, since=NOON, why="timeout", route="backlog", sends_per_second=1.0,
-        accepted=0, diverted=0, failed=0,
-    )  # fmt: skip
+    over = own("orders", State.FAILED_OVER, why="timeout", route="backlog")
     for _ in range(2):
         changes.note(alarms(condition(queues=full(81), entities=(over,))))
     changes.note(alarms(condition()))

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.approval import Approve
+from tests.fleet_views import own
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
@@ -17,7 +18,6 @@ from paired_servicebus.core.failover.pairing_machine import Announce, PairingMac
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import DIVERTING, TABLE, Entity, State, Trigger, next_state
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.operator.why_line import outlook, percentile, pings, why
 from paired_servicebus.core.text.number_format import format_indices
@@ -102,9 +102,7 @@ NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 
 
 def ways(state: State, policy: Policy | None = None, **more: Any) -> list[tuple[State, str]]:
-    given: dict[str, Any] = {"path": "orders", "state": state, "since": NOON, "why": "", "route": "primary"}
-    counts: dict[str, Any] = {"sends_per_second": 0.0, "accepted": 0, "diverted": 0, "failed": 0}
-    return [tuple(change) for change in outlook(EntityView(**given, **counts, **more), policy, NOON)]
+    return [tuple(change) for change in outlook(own("orders", state, since=NOON, **more), policy, NOON)]
 
 
 @pytest.mark.parametrize("state", State)

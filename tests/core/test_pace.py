@@ -157,7 +157,7 @@ def test_what_is_put_aside_instead_was_not_moved() -> None:
     assert pace.left(NOW) == before
 
 
-# -- Status by messages moved, and by what explains those that were not (SPEC.md section 8, findings C4 and C7).
+# -- Status by messages moved, and by what explains those that were not (SPEC.md section 8).
 
 
 PAUSED, STUCK, RUNNING = SyphonStatus.PAUSED, SyphonStatus.STUCK, SyphonStatus.RUNNING

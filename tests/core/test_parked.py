@@ -1,14 +1,14 @@
-"""One figure for what is parked: the last reading, and what this engine diverted and moved since (finding C7)."""
+"""One figure for what is parked: the last reading, and what this engine diverted and moved since."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fleet_views import own
 
 from paired_servicebus.core.accounting.send_times import SendTimes, joined, percentile
 from paired_servicebus.core.backlog.backlog_totals import (
@@ -29,7 +29,6 @@ from paired_servicebus.core.backlog.depth_readings import (
     seconds_until,
     trend,
 )
-from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import (
     EntityView,
     Meter,
@@ -230,7 +229,7 @@ def test_too_few_readings_say_nothing(few: list[DepthReading]) -> None:
 
 
 def test_it_is_computed_from_the_turn_on_and_never_across_it() -> None:
-    """Seen: `growing 5.6/s` while the syphon empties it, `draining 0.5/s` 30 s after it was empty (finding C7)."""
+    """Seen: `growing 5.6/s` while the syphon empties it, `draining 0.5/s` 30 s after it was empty."""
     since = growth(readings(0, 100, 200, 150, 100))
     assert since is not None
     assert since.messages == pytest.approx(-10)
@@ -299,18 +298,7 @@ def test_a_further_reason_never_has_the_depths_read_less_often() -> None:
 
 
 def entity(path: str, accepted: int = 0, **changes: Any) -> EntityView:
-    base = EntityView(
-        path=path,
-        state=State.HEALTHY,
-        since=0.0,
-        why="because",
-        route="primary",
-        sends_per_second=0.0,
-        accepted=accepted,
-        diverted=0,
-        failed=0,
-    )
-    return replace(base, **changes)
+    return own(path, accepted=accepted, **changes)
 
 
 def snapshot(at: float, *entities: EntityView, parked: ParkedView | None = None, moved: int = 0) -> Snapshot:

@@ -117,7 +117,7 @@ def test_what_is_known_or_ordered_stays(told: Make, state: State) -> None:
 
 
 def test_force_then_release_with_no_send_since_the_start_is_unknown(told: Make, approve: Approve) -> None:
-    """Finding A2: "force, then release, without a send since the start ... SPEC 6 demands unknown"."""
+    """Section 6: "to unknown if the entity was never tried and no ping was answered"."""
     pairing = told()
     pairing.reach(State.FORCED)
     pairing.releases()

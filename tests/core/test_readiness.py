@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.alarm_views import condition, trouble
 from tests.approval import Approve
+from tests.fleet_views import own
 
 from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
 from paired_servicebus.core.model.entity_state import Entity, State
@@ -177,10 +178,7 @@ def test_the_alarm_is_the_first_that_says_no_and_how_many_more(approve: Approve)
 
 OPEN = QueueView(index=0, path="q/0", in_rotation=True)
 SHUT = replace(OPEN, in_rotation=False, pulled_reason="entity disabled")
-ENTITY = EntityView(
-    path="orders", state=State.HEALTHY, since=1.0, why="", route="primary", sends_per_second=1.0, accepted=1,
-    diverted=0, failed=0,
-)  # fmt: skip
+ENTITY = own("orders")
 LOSES = {"refused_per_second": 2.0, "sends_per_second": 0.0}
 
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.alarm_views import condition
 from tests.approval import Approve
+from tests.fleet_views import own
 
 from paired_servicebus.core.accounting.refused_calls import (
     EPISODE_GAP_SECONDS,
@@ -51,8 +52,6 @@ from paired_servicebus.core.errors import (
     WireRequestError,
     WireTimeoutError,
 )
-from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.model.verdict import (
     DOUBTFUL,
     KIND_BY_CLASS,
@@ -523,12 +522,10 @@ def test_the_p99_is_of_the_last_minute() -> None:
 
 def waiting(waits: ThrottledCalls, at: float) -> list[str]:
     """What the alarm says of the waiting calls at that time."""
-    base = {"state": State.HEALTHY, "since": 0.0, "why": "", "route": "primary", "sends_per_second": 0.0}
-    counts = {"accepted": 0, "diverted": 0, "failed": 0}
     entities = []
     for path in ("orders", "audit"):
         number, since = waits.waiting(path, at)
-        entities.append(EntityView(path=path, throttled=number, throttled_since=since, **base, **counts))  # type: ignore[arg-type]
+        entities.append(own(path, throttled=number, throttled_since=since))
     found = alarms(condition(at=at, read_at=at, entities=tuple(entities)))
     return [one.sentence for one in found if one.name == "throttled"]
 

@@ -506,7 +506,7 @@ def test_why_dead_letters_are_dead_and_since_when_the_oldest_message_waits() -> 
 
 
 def test_what_is_parked_is_one_figure_with_the_time_of_its_readings() -> None:
-    """Summary, syphon line, page 3's total, status command, metrics take this one figure (finding C7)."""
+    """Summary, syphon line, page 3's total, status command, metrics take this one figure."""
     parked = ParkedView(messages=353, read_at=94.0, known=2, queues=2)
     read = samples(snapshot(parked=parked))
     assert (read["paired_parked_messages",], read["paired_parked_read_timestamp_seconds",]) == (353, 94.0)

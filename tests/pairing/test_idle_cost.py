@@ -225,7 +225,7 @@ def test_a_miss_has_the_queue_searched_soon_and_then_ever_less_up_to_once_a_minu
     assert rescan.due_at - now == SEARCH_INTERVAL_SECONDS == RESCAN == 900
 
 
-# -- One figure for what is parked, and a syphon that waits where it was called idle or stuck (findings C4 and C7) ---
+# -- One figure for what is parked, and a syphon that waits where it was called idle or stuck --------------------------
 
 
 def figure(paired: PairedServiceBusClient) -> ParkedView:
