@@ -92,7 +92,11 @@ def test_sentences_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rules broken by 0 seeds" in capsys.readouterr().out
 
 
-def test_a_failing_seed_is_replayed_with_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_seed_is_replayed_with_its_story(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_simulation, "FLEET_BUGS", ())
+    monkeypatch.setattr(fleet_campaign, "FLEET_BUGS", ())
     bug = next(bug for bug in FLEET_BUGS if bug.what == "a silent engine has done it")
     with bug.planted():
         assert main(["--fleet", "--seeds", "1"]) == 1

@@ -28,7 +28,8 @@ def test_idle_engines_cost_at_most_1_2_operations_a_minute(engines: int, syphons
     assert max(first, ten, hour) <= 1.2
 
 
-@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
 def test_a_watched_hour_with_its_cleaning_and_a_console_opened_after_it(killed: int) -> None:
     world = FleetWorld(20)
     world.run(600)

@@ -326,7 +326,7 @@ def test_no_message_that_counts_is_deleted(
         assert wanted.before <= oldest or not spared
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(Board), logs(), st.sampled_from([0.0, 1.0, 100.0, 4000.0]), st.randoms())
 def test_in_any_order_the_same_messages_count(board: Board, log: list[Posted], wait: float, any_order: Random) -> None:
     now = (log[-1].enqueued_at if log else START) + wait

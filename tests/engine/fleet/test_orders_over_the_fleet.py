@@ -18,7 +18,7 @@ from textual.widgets import Input
 
 from paired_servicebus import Fleet
 from paired_servicebus.core.errors import CommandRefusedError
-from paired_servicebus.core.fleet import pace
+from paired_servicebus.core.fleet import pace, roster
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Order,
@@ -27,7 +27,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     encode_order_text,
     order_id,
 )
-from paired_servicebus.core.fleet.roster import MAX_ENGINES
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
@@ -153,10 +152,13 @@ async def forge(hosts: Hosts, count: int) -> None:
         await board.close()
 
 
-async def test_forged_presences_block_no_order(hosts: Hosts, pair: Pair, operators: Path) -> None:
+async def test_forged_presences_block_no_order(
+    hosts: Hosts, pair: Pair, operators: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ "Presences are claims … nothing that an order needs depends on their number." """
+    monkeypatch.setattr(roster, "MAX_ENGINES", 50)
     shop, pay, console, _ = await pair.both(operators)
-    await forge(hosts, MAX_ENGINES + 100)
+    await forge(hosts, 80)
     flooded = (await shown(console, lambda fleet: fleet.is_flooded)).fleet
     assert flooded is not None
     for action, expected in (("force", State.FORCED), ("release", State.HEALTHY)):

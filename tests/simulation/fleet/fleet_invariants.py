@@ -228,6 +228,13 @@ class FleetChecker:
         """Check that a boot holds nothing by the fleet that its disk shows to be replaced."""
         if engine.is_new:  # a new pod knows of no local operator
             self._local_at = {key: at for key, at in self._local_at.items() if key[0] != engine.name}
+        answered = dict(engine.disk.answered)
+        for subject, one in engine.truth.in_force(self.world.clock.now + engine.tolerance).items():
+            answer = answered.get(subject)
+            is_done = answer is not None and (answer.order_id, answer.outcome) == (one.order_id, Outcome.DONE)
+            if is_done and subject not in engine.guard.held and (subject[0] != "syphon" or engine.planned.syphon):
+                text = f"{engine.boot} starts without {subject} by {one.order_id[:8]}, which its disk calls done"
+                self.fail("what stands is in force", text)
         for subject, held in engine.guard.held.items():
             text = self.world.texts.get(held.owner)
             if text is not None and text.until + engine.tolerance < self.world.clock.now:

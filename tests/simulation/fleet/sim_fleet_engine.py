@@ -191,6 +191,8 @@ class SimFleetEngine:
 
     def _join(self) -> None:
         self.has_joined = True
+        if self.signers is not None:  # the file may have changed since the boot read it
+            self.member.note_signers(str(sorted(self.signers)), self._verdicts(), self.own_time())
         self.world.checks.taken_up(self)
         self.note_state()
 
