@@ -233,8 +233,8 @@ class FleetChecker:
             answer = answered.get(subject)
             is_done = answer is not None and (answer.order_id, answer.outcome) == (one.order_id, Outcome.DONE)
             if is_done and subject not in engine.guard.held and (subject[0] != "syphon" or engine.planned.syphon):
-                text = f"{engine.boot} starts without {subject} by {one.order_id[:8]}, which its disk calls done"
-                self.fail("what stands is in force", text)
+                shown = f"{engine.boot} starts without {subject} by {one.order_id[:8]}, which its disk calls done"
+                self.fail("what stands is in force", shown)
         for subject, held in engine.guard.held.items():
             text = self.world.texts.get(held.owner)
             if text is not None and text.until + engine.tolerance < self.world.clock.now:

@@ -171,9 +171,8 @@ class FleetPart:
         self._unsent: asyncio.Queue[Write] = asyncio.Queue(MAX_UNSENT)
         self._acts: asyncio.Queue[CarryOut | Undo] = asyncio.Queue()
         self._deadline_moved, self._reports_read = asyncio.Event(), asyncio.Event()
-        self._setting_up = asyncio.Lock()
-        self._set_up_at = self._set_up_done_at = -inf
-        self._is_set_up = False
+        self._setting_up: asyncio.Future[bool] | None = None
+        self._set_up_at = -inf
         self._staying: asyncio.TimerHandle | None = None
         self._kept_version = 0
         self._kept_changed = asyncio.Event()
@@ -325,6 +324,8 @@ class FleetPart:
         except TimeoutError:
             log.info("the goodbye was not posted: the fleet will show this engine as silent")
         await self._tasks.close()
+        if self._setting_up is not None:
+            self._setting_up.cancel()
         if self._kept_changed.is_set():
             await self._store_once()
         with suppress(TimeoutError):
@@ -487,32 +488,27 @@ class FleetPart:
         try:
             return await act()
         except FleetBoardError as error:
-            if not error.is_missing or not await self._set_up():
+            if not error.is_missing or not await self._has_boards():
                 raise
             return await act()
 
-    async def _set_up(self) -> bool:
+    async def _has_boards(self) -> bool:
         """Create missing boards, not too often; return whether they exist now."""
-        wanted_at = asyncio.get_running_loop().time()
-        async with self._setting_up:
-            if self._set_up_done_at >= wanted_at:  # another reading or post waited for it too
-                return self._is_set_up
-            now = asyncio.get_running_loop().time()
-            if now - self._set_up_at < SET_UP_AGAIN:
-                return False
-            self._set_up_at, self._is_set_up = now, False
-            try:
-                done = await set_up_boards(self._admin, self._primary)
-            except FleetBoardError as error:
-                self._warn("fleet", f"the boards of the fleet cannot be created: {error}")
-                return False
-            finally:
-                self._set_up_done_at = asyncio.get_running_loop().time()
-            self._is_set_up = True
-            for remark in done.remarks:
-                self._warn("fleet", remark)
-            log.info("the boards of the fleet exist; created: %s", ", ".join(done.created) or "none")
-            return True
+        now = asyncio.get_running_loop().time()
+        if self._setting_up is None or (self._setting_up.done() and now - self._set_up_at >= SET_UP_AGAIN):
+            self._setting_up, self._set_up_at = asyncio.ensure_future(self._set_up()), now
+        return await asyncio.shield(self._setting_up)  # for all readings and posts that wait for it
+
+    async def _set_up(self) -> bool:
+        try:
+            done = await set_up_boards(self._admin, self._primary)
+        except FleetBoardError as error:
+            self._warn("fleet", f"the boards of the fleet cannot be created: {error}")
+            return False
+        for remark in done.remarks:
+            self._warn("fleet", remark)
+        log.info("the boards of the fleet exist; created: %s", ", ".join(done.created) or "none")
+        return True
 
 
 async def join_fleet(
