@@ -43,6 +43,7 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from paired_servicebus.pairing.envelope_codec import park
 from paired_servicebus.pairing.management.management_port import AtomAdmin
+from paired_servicebus.pairing.monitoring import snapshot_views
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, encoded, too_large
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
@@ -90,6 +91,37 @@ async def test_an_outage_fails_over_one_entity_and_the_backlog_takes_its_message
     assert state(paired, "audit") is State.HEALTHY
     assert world.parked() == 1
     assert [event.message_id for event in world.told(Diverted)] == ["during"]
+
+
+@pytest.mark.parametrize("is_encoded", [False, True], ids=["sdk", "encoded"])
+async def test_a_call_without_an_answer_is_seen_before_it_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_encoded: bool
+) -> None:
+    """Section 12: a call that has no answer for 5 s waits."""
+    monkeypatch.setattr(snapshot_views, "UNANSWERED_SECONDS", 0.2)
+    paired = await world.pair(send_timeout=30)
+
+    def waits() -> bool:
+        return any(one.path == "orders" and one.unanswered_since is not None for one in paired.entity_views())
+
+    async with paired.get_queue_sender("orders") as sender:
+        by_gateway = paired.get_encoded_sender("orders")
+
+        async def send(body: bytes) -> None:
+            if is_encoded:
+                await by_gateway.send(encoded(ServiceBusMessage(body, message_id="1")).data)
+            else:
+                await sender.send_messages(ServiceBusMessage(body))
+
+        await send(b"before")
+        assert not waits()
+        fault(world, "black-holed", entity="orders")
+        call = asyncio.create_task(send(b"during"))
+        await until(waits)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    await until(lambda: not waits())
 
 
 @pytest.mark.parametrize("entity", [None, "orders"])

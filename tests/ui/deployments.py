@@ -201,6 +201,10 @@ DEPLOYMENTS: Final[dict[str, Deployment]] = {
     "throttled": Deployment(
         _hosts(**{name: _with(busy, "payments") for name in ("web_1", "web_2", "pay_1")})
     ),
+    "a black hole before its first time-out": Deployment(_hosts(
+        web_1=_with(lambda path: entity(path, unanswered_since=AT - 17, sends_per_second=0.0), "orders"),
+        web_2=_with(lambda path: entity(path, unanswered_since=AT - 12, sends_per_second=0.0), "orders"),
+    )),
     "a black hole between time-outs": Deployment(
         _hosts(web_1=_with(hanging, "orders"), web_2=_with(hanging, "orders"))
     ),

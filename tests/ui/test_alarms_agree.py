@@ -117,6 +117,9 @@ SITUATIONS: dict[str, Situation] = {
     "nothing was sent yet": Situation(
         lambda made: made.snapshot(made.entity("orders", State.UNKNOWN, accepted=0)), {"unknown": NOTICE}
     ),
+    "calls without an answer": Situation(
+        lambda made: made.snapshot(made.entity("orders", unanswered_since=AT - 17)), {"unanswered": WARNING}
+    ),
     "primary refused at the start, nobody sends": Situation(
         _unknown, {"namespace_unreachable": CRITICAL, "unknown": NOTICE}
     ),

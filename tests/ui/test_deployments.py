@@ -67,6 +67,10 @@ ANSWERS: Final[dict[str, Answers]] = {
         "ends when the namespace accepts more, or fewer sends come", "callers: 2.4/s fail", "do: send less",
         "all 3 entities healthy",
     ),
+    "a black hole before its first time-out": Answers(
+        "callers wait: no answer since 14:01:54", "calls have no answer since 14:01:54: orders", "14:01:54",
+        "", "nothing parked", "do: nothing yet", "callers ok",
+    ),
     "a black hole between time-outs": Answers(
         "callers: the last calls failed since 14:01:49", "orders suspect at 2 of 3 engines for 22 s",
         "14:01:49", "fails over in 6 s unless a send succeeds", "nothing parked", "do: see page 7", "callers ok",

@@ -561,7 +561,7 @@ class PairedServiceBusClient(OperatorOrders):
 
     def entity_views(self) -> tuple[EntityView, ...]:
         """Return every entity seen or watched."""
-        return snapshot_views.entities(self._steering, self._carried)
+        return snapshot_views.entities(self._steering, self._carried, self._primaries.unanswered)
 
     def queue_views(self, *, looking: bool = True) -> tuple[QueueView, ...]:
         """Return every backlog queue in use, with its latest counts. `looking`: read them again within seconds."""

@@ -178,6 +178,8 @@ class FleetEntity:
     throttled: int = 0
     """Calls that wait for a busy namespace, and since when the first does."""
     throttled_since: float | None = None
+    unanswered_since: float | None = None
+    """When the oldest call without an answer began at any engine."""
     waiting: tuple[str, ...] = ()
     """Engines with such calls."""
     routes: tuple[tuple[str, int], ...] = ()

@@ -137,6 +137,7 @@ _ADDED: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "failing_count": sum,
     "throttled": sum,
     "throttled_since": _earliest,
+    "unanswered_since": _earliest,
     "waiting": _names,
     "routes": lambda parts: tuple(sorted(_counts(parts).items(), key=lambda one: (-one[1], one[0]))),
     "next_ping_at": _earliest,
@@ -147,7 +148,7 @@ _ADDED: Final[dict[str, Callable[[list[Any]], Any]]] = {
 """How each field of a sum is made of those of its parts."""
 SAME: Final = (
     "sends_per_second", "refused_per_second", "refused_in_outage", "refused_at", "refused_since", "throttled",
-    "throttled_since", "next_ping_at", "fails_over_at", "last_ping_at", "last_ping_good",
+    "throttled_since", "unanswered_since", "next_ping_at", "fails_over_at", "last_ping_at", "last_ping_good",
 )  # fmt: skip
 """The fields that an engine's view of an entity and a sum both have."""
 
@@ -263,7 +264,7 @@ def _as_old(theirs: FleetEntity) -> FleetEntity:
     engines = sum(number for _, number in theirs.states) + theirs.silent
     return replace(
         theirs, refused_per_second=None, refused_since=None, refused_at=None, failing=(), failing_count=0, throttled=0,
-        throttled_since=None, waiting=(), unreported=engines,
+        throttled_since=None, unanswered_since=None, waiting=(), unreported=engines,
     )  # fmt: skip
 
 

@@ -86,6 +86,8 @@ class EntityView(EntityFacts):
     """Calls that wait now because the namespace is busy, and those that gave up the wait in the last seconds."""
     throttled_since: float | None = None
     """When the first of these calls met it; None: there is none."""
+    unanswered_since: float | None = None
+    """When the oldest call without an answer began, once that is UNANSWERED_SECONDS ago; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

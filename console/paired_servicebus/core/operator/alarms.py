@@ -268,6 +268,13 @@ def _throttled(it: PairingCondition) -> Iterator[Case]:
         yield Case("", f"calls wait because the namespace is busy ({'; '.join(waits)})")
 
 
+def _unanswered(it: PairingCondition) -> Iterator[Case]:
+    waits = [one for one in it.everywhere if one.unanswered_since is not None]
+    if waits:
+        since = min(one.unanswered_since for one in waits if one.unanswered_since is not None)
+        yield Case("", f"calls have no answer since {clock(since)}: {join_names(one.path for one in waits)}")
+
+
 def _at_engines(one: EntityView) -> str:
     waiting = one.total.waiting if isinstance(one, PairingEntity) else ()
     return f" at {plural(len(waiting), 'engine')}" if len(waiting) > 1 else ""
@@ -571,6 +578,7 @@ ROWS: Final = (
     Row("forced", WARNING, 2, "", _in_state(State.FORCED), has_event=True),
     Row("pinned", WARNING, 2, "", _in_state(State.PINNED), has_event=True),
     Row("throttled", WARNING, 1, SEND_LESS, _throttled),
+    Row("unanswered", WARNING, 1, "nothing yet: a call without an answer fails at its timeout", _unanswered),
     Row("calls_fail", WARNING, 1, "see the reason: single messages are refused", _calls_fail),
     Row("suspect", WARNING, 2, "nothing yet: it fails over by itself", _in_state(State.SUSPECT), has_event=True),
     Row("backlog_unsafe", WARNING, 3, "change that setting of the queue", _queue_unsafe),

@@ -26,7 +26,7 @@ from paired_servicebus.core.model.fleet_view import (
     with_other_signers,
 )
 from paired_servicebus.core.model.pairing_fold import STATES_FIRST, PairingView, old_since, pairing_of
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, entities_of
 from paired_servicebus.core.text import untrusted_text
@@ -309,10 +309,18 @@ def callers_part(pairing: PairingView, now: float) -> Part:
         here = "; 0 refused here" if _known_senders(pairing) else ""
         return (f"callers unknown{where}{here}", f"callers unknown{where}",
                 f"callers unknown{where.partition(' since')[0]}")  # fmt: skip
+    if waits := unanswered_text(entities):
+        return (f"{waits}{total}{unknown}", f"{waits}{total}", waits)
     if since is not None:  # the next calls may hang until their timeout
         text = "callers: the last calls failed"
         return (f"{text}{began}{total}{unknown}", f"{text}{began}{total}", f"{text}{began}", text)
     return tuple(dict.fromkeys(f"callers ok{text}" for text in _callers_ok(pairing, now, unknown)))
+
+
+def unanswered_text(entities: Sequence[EntityView]) -> str:
+    """Return since when a call has no answer at any engine; empty: each is answered soon."""
+    since = min((one.unanswered_since for one in entities if one.unanswered_since is not None), default=None)
+    return f"callers wait: no answer since {clock(since)}" if since is not None else ""
 
 
 def failing_engines(pairing: PairingView) -> list[str]:

@@ -7,7 +7,7 @@ engine's and those of the same user's engines on this machine (SPEC.md section 4
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
@@ -257,12 +257,20 @@ MAX_REASONS: Final = 5
 
 SILENT_SECONDS: Final = 5.0
 """Seconds without a token after which a credential is said to hang; less where `send_timeout` is."""
+UNANSWERED_SECONDS: Final = 5.0
+"""Seconds without an answer after which a call waits (SPEC.md section 12)."""
 SLOW_SHARE: Final = 0.1
 """The share of `send_timeout` beyond which the entity's calls are slow (SPEC.md section 8)."""
 
 
-def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[EntityView, ...]:
-    """Return every entity, in the order of first sight. `carried`: paths without case of this process's senders."""
+def entities(
+    steering: PairingRuntime, carried: Collection[str], unanswered: Callable[[str], float] = lambda _: 0.0
+) -> tuple[EntityView, ...]:
+    """Return every entity, in the order of first sight.
+
+    carried: paths without case of this process's senders. unanswered: returns the seconds of an entity's oldest call
+    without an answer, 0 for none.
+    """
     now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
     return tuple(
         _entity(
@@ -271,6 +279,7 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
             now,
             parks=parks,
             throttled=steering.throttled_calls.waiting(entity.path, now),
+            unanswered=unanswered(entity.path),
             carried=entity.path.casefold() in carried,
             slow_beyond=SLOW_SHARE * steering.policy.send_timeout,
         )
@@ -285,6 +294,7 @@ def _entity(
     *,
     parks: bool,
     throttled: tuple[int, float | None],
+    unanswered: float,
     carried: bool,
     slow_beyond: float,
 ) -> EntityView:
@@ -325,6 +335,7 @@ def _entity(
         is_slow=is_slow,
         throttled=throttled[0],
         throttled_since=throttled[1],
+        unanswered_since=now - unanswered if unanswered >= UNANSWERED_SECONDS else None,
     )
 
 

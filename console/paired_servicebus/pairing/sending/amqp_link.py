@@ -198,6 +198,12 @@ class AmqpLink:
         return attachment is not None and attachment.link is not None and self._wire.carries(attachment.link)
 
     @property
+    def unanswered(self) -> float:
+        """Seconds since the oldest send without an outcome began; 0: there is none."""
+        sends = self._attachment.pending.values() if self._attachment is not None else ()
+        return max((asyncio.get_running_loop().time() - (one.ends - one.timeout) for one in sends), default=0.0)
+
+    @property
     def limits(self) -> tuple[int, int] | None:
         """Bytes of the largest message and of the largest batch, by the latest attach; None before the first."""
         link = None if self._attachment is None else self._attachment.link

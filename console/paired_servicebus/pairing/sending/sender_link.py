@@ -221,8 +221,8 @@ class SdkSenderLink:
 
     @property
     def age(self) -> float:
-        """Seconds since the latest use of the open link began."""
-        return self._loop.time() - self.began
+        """Seconds since the latest use of the link began."""
+        return (self._loop if self._opened else asyncio.get_running_loop()).time() - self.began
 
     @property
     def is_idle(self) -> bool:

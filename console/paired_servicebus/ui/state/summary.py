@@ -134,6 +134,8 @@ def _callers_here(entities: Entities, now: float) -> Part:
         text = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} total"
         reason = why.most_common(1)[0][0] if why else ""
         return (*(shortenable(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
+    if waits := fleet_sentences.unanswered_text(entities):
+        return (f"{waits}, {plural(number, 'error')} total", waits) if number else (waits,)
     if since is not None:
         return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
     if all(one.state is State.UNKNOWN for one in entities):
