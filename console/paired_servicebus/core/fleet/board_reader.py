@@ -178,7 +178,6 @@ def sum_figures(snapshot: Snapshot, at: float) -> FleetFigures:
         parked=None if parked is None else bound_count(parked.messages),
         gateway_clients=None if snapshot.gateway is None else bound_count(snapshot.gateway.count),
         dead_lettered=_sum_dead_letters(snapshot),
-        out_of_rotation=tuple(bound_count(one.index) for one in snapshot.queues[:MAX_QUEUES] if not one.in_rotation),
     )
 
 

@@ -73,8 +73,6 @@ class FleetFigures:
     """Clients of its gateway, whose sends it steers; None: it has none."""
     dead_lettered: int | None = None
     """Dead letters in its backlog queues, by its latest counts; None: it has counted none."""
-    out_of_rotation: tuple[int, ...] = ()
-    """Indices of backlog queues that accept none of its sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
