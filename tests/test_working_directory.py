@@ -23,7 +23,7 @@ from paired_servicebus.pipeline.drain.drain_files import DrainOrder
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
 from paired_servicebus.pipeline.rehearsal.policy_ranking import Order as Rehearsal
 from paired_servicebus.pipeline.rehearsal.recorded_history import RecordedHistory
-from paired_servicebus.pipeline.rehearsal.spark_tasks import SparkChoice
+from paired_servicebus.pipeline.rehearsal.rehearsal_command import SparkChoice
 from paired_servicebus.pipeline.spark_processes import Bar, PipelineOrder, start_pipeline
 from paired_servicebus.sandbox_process import sandbox_process
 

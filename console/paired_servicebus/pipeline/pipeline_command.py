@@ -9,7 +9,6 @@ from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
 from paired_servicebus.pipeline.spark_processes import Bar, PipelineOrder, start_pipeline, wait_shown
-from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
@@ -35,7 +34,6 @@ def run_pipeline(order: PipelineOrder) -> int:
     if order.trigger <= 0:
         raise PipelineError(f"--trigger is {order.trigger:g}; it must be more than 0 seconds")
     tables = place_of(order.tables)
-    refuse_tables(tables)
     found = find_journal_files(order.journals)
     if order.once:
         found.require()
@@ -66,20 +64,6 @@ def run_pipeline(order: PipelineOrder) -> int:
             raise
         _tell(f"no tables were made in {tables} yet")
     return 0
-
-
-def refuse_tables(folder: Place) -> None:
-    """Raise PipelineError or NoTablesError for tables of a later program and for a folder of other files.
-
-    Nothing is touched then; the process would write its log there.
-    """
-    try:
-        if why := manifest.whose(folder):
-            raise PipelineError(why)
-        if manifest.commit_paths(folder):
-            manifest.newest(folder)
-    except OSError as error:
-        raise PipelineError(f"the tables' folder {folder} cannot be used: {error.strerror or error}") from error
 
 
 def summary(folder: Place) -> list[str]:

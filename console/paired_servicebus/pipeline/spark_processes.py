@@ -31,7 +31,7 @@ from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.ownership import foreign_access
-from paired_servicebus.pipeline.table_store.manifest import whose
+from paired_servicebus.pipeline.table_store.manifest import commit_paths, newest, whose
 from paired_servicebus.pipeline.table_store.store_path import own_folder, place_of
 
 TRIGGER: Final = 5.0
@@ -252,7 +252,7 @@ def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     """Start the pipeline without waiting for it.
 
     Raises PipelineError: the folder has other things in it, another user can change it, or the log or the process
-    cannot be created.
+    cannot be created; NoTablesError: its tables are of a later program, or none of them is whole. The folder is as it was.
     """
     tables = place_of(order.tables)
     own = own_folder(tables)
@@ -260,6 +260,8 @@ def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     try:
         if why := whose(tables):
             raise PipelineError(why)
+        if commit_paths(tables):
+            newest(tables)
         _refuse_foreign(own)
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.unlink(missing_ok=True)

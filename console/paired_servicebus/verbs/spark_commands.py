@@ -213,8 +213,7 @@ def rehearse(
 
     Without recorded failures a synthetic hour is replayed, and marked as such.
     """
-    from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, run_rehearsal
-    from paired_servicebus.pipeline.rehearsal.spark_tasks import SparkChoice
+    from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, SparkChoice, run_rehearsal
     from paired_servicebus.pipeline.spark.spark_session import spark_settings
 
     asked = RehearsalRequest(

@@ -43,31 +43,24 @@ def derive(engine: DuckdbEngine) -> None:
     engine.make("episodes", derived_sql.EPISODES)
 
 
-def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT, again: bool = False) -> None:
+def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT) -> None:
     """Make `receipts`, `audit` and `verdicts` from the derived tables, and put the figures into `episodes`.
 
     Args:
         now: the time of the judgement, in microseconds since the epoch.
         in_flight: microseconds that a message is in flight at least.
-        again: the tables `receipts` and `audit` are of an earlier judgement, and the view `new_events` has what came
-            since: only messages that these touch, or whose fate is open, are judged.
     """
-    columns = ", ".join(TABLES["receipts"])
-    partials = audit_sql.PARTIAL.format(events="new_events" if again else "events")
-    if again:
-        engine.make("new_receipts", partials)
-        engine.make("touched", audit_sql.TOUCHED)
-        engine.make("touched_before", audit_sql.TOUCHED_BEFORE.format(known="receipts"))
-        engine.make("known_audit", "select * from audit")
-        partials = f"select {columns} from new_receipts union all select {columns} from receipts"
+    partials = audit_sql.PARTIAL.format(events="events")
     engine.make("receipts", audit_sql.MERGE.format(partials=f"({partials}) as partials"))
-    for independent in audit_sql.parts(whole=not again, now=now, in_flight=in_flight):
+    for independent in audit_sql.parts(whole=True, now=now, in_flight=in_flight):
         for name, statement in independent.items():
             engine.make(name, statement)
-    audit = audit_sql.AUDIT
-    if again:
-        audit += f" union all select {', '.join(TABLES['audit'])} from ({audit_sql.KEPT}) as kept"
-    engine.make("audit", audit)
+    engine.make("audit", audit_sql.AUDIT)
+    sum_up(engine, now=now)
+
+
+def sum_up(engine: DuckdbEngine, *, now: int) -> None:
+    """Make `verdicts` and the figures of `episodes` from `receipts` and `audit`."""
     for name, statement in verdict_sql.PARTS.items():
         engine.make(name, statement)
     engine.make("verdicts", verdict_sql.VERDICTS.format(now=now, journals="engines"))

@@ -371,7 +371,7 @@ class Replay(World):
         super()._lay_out()
         for number, load in enumerate(self.history.loads):
             for since, until, rate in load.spans(self.history.seconds):
-                CallFlow(self, load, number, since, until, rate).start()
+                CallFlow(self, load, number, since, until, rate).arrange()
 
     def _letter(self, path: str, sessions: int) -> SimMessage:
         self._letters += 1
@@ -466,11 +466,8 @@ class CallFlow:
     def _time_of(self, number: int) -> float:
         return self._since + (number + self._phase) / self._rate
 
-    def start(self) -> None:
-        """Arrange the first call."""
-        self._arrange()
-
-    def _arrange(self) -> None:
+    def arrange(self) -> None:
+        """Arrange the next call."""
         due = self._time_of(self._next)
         if due < self._until:
             self._world.clock.at(BEGAN + due, self._due)
@@ -487,7 +484,7 @@ class CallFlow:
         else:
             self._play(path)
             self._next += 1
-        self._arrange()
+        self.arrange()
 
     def _play(self, path: str) -> None:
         if self._load.waits and self._in_hand:

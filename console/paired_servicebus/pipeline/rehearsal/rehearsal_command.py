@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,19 +15,24 @@ from typing import Any, Final
 
 import msgspec
 
-from paired_servicebus.core.errors import ConfigurationError, PipelineError, UnreadableError
+from paired_servicebus.core.errors import ConfigurationError, PairedError, PipelineError, UnreadableError
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import clock, day_and_clock
+from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pipeline.rehearsal.policy_ranking import (
     FAILOVER,
+    NAMES,
     Figure,
     Order,
     PolicyFigures,
     RehearsalResult,
+    Row,
     order_of,
     policies_of,
     rehearsed,
+    run_chunk,
 )
 from paired_servicebus.pipeline.rehearsal.recorded_history import (
     HOUR,
@@ -33,16 +41,18 @@ from paired_servicebus.pipeline.rehearsal.recorded_history import (
     TimeBounds,
     read_history,
 )
-from paired_servicebus.pipeline.rehearsal.spark_tasks import ORDER, ROWS, SparkChoice, SparkOrder, SparkResult
+from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
 from paired_servicebus.pipeline.spark_processes import (
     TROUBLE,
     Bar,
+    ProgressLines,
     end_process,
     exit_on_signal,
     said,
     start_process,
     wait_for,
     wait_shown,
+    watch_parent,
 )
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
@@ -193,6 +203,42 @@ def _policy_object(line: PolicyFigures) -> dict[str, Any]:
     }
 
 
+# The chunks on Spark, one task each, in a process of its own: it runs this module with the order's folder.
+#
+# A task gets the order as text and its chunk's number. It returns whole numbers, which are sorted here. So the
+# result is the same on any master, with any number of executors and any task retries.
+
+ORDER: Final = "order.json"
+ROWS: Final = "rows.json"
+
+
+class SparkChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and on what Spark runs."""
+
+    master: str = "local[*]"
+    java_home: Path | None = None
+    settings: dict[str, str] = {}
+    """Spark's own, on top of ours."""
+
+
+class SparkOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The order of the process."""
+
+    order: Order
+    spark: SparkChoice
+
+
+class SparkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the process."""
+
+    rows: list[Row]
+    seconds: float
+    """From the first chunk to the last, without Spark's start."""
+
+
+_WANTED: Final = msgspec.json.Decoder(SparkOrder, dec_hook=lambda kind, value: kind(value))
+
+
 _RAN: Final = msgspec.json.Decoder(SparkResult)
 
 
@@ -233,7 +279,7 @@ def run_on_spark(order: Order, spark: SparkChoice, *, bar: Bar) -> SparkResult:
         folder = Path(name)
         (folder / ORDER).write_bytes(msgspec.json.encode(SparkOrder(order=order, spark=spark)))
         log = folder / "process.log"
-        process = start_process("paired_servicebus.pipeline.rehearsal.spark_tasks", name, log=log)
+        process = start_process("paired_servicebus.pipeline.rehearsal.rehearsal_command", name, log=log)
         try:
             status = wait_shown(partial(wait_for, process), log, bar)
         finally:
@@ -300,3 +346,50 @@ def _counts(name: str, text: str) -> Sequence[int]:
     if not all(part.isdecimal() for part in parts):
         raise ConfigurationError(f'{name} is {text!r}; it lists whole numbers, as in "1,3"')
     return [int(part) for part in parts]
+
+
+def spread(spark: Any, order: Order) -> list[Row]:
+    """Every row, by policy and seed."""
+    text = msgspec.json.encode(order)
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)  # a run's World goes as a whole: walks through it find nothing before
+        told = msgspec.json.decode(text, type=Order)
+        schema = pyarrow.schema([(name, pyarrow.int64()) for name in NAMES])
+        for batch in batches:
+            for chunk in batch.column(0).to_pylist():
+                columns = list(zip(*run_chunk(told, chunk), strict=True))
+                yield pyarrow.record_batch([pyarrow.array(one, pyarrow.int64()) for one in columns], schema=schema)
+
+    chunks = spark.range(0, order.chunks, 1, order.chunks)
+    found = chunks.mapInArrow(run, ", ".join(f"{name} long" for name in NAMES)).toArrow()
+    return sorted(zip(*(found.column(name).to_pylist() for name in NAMES), strict=True))
+
+
+def main(folder: Path) -> int:
+    """Run the order in `folder` and write the rows there. Return 2 and write one sentence on failure."""
+    try:
+        wanted = read_json(_WANTED, (folder / ORDER).read_bytes())
+        choice = wanted.spark
+        java = find_java(configured=choice.java_home, shims=folder)
+        with open_session(
+            app="rehearse", work=folder, java=java, master=choice.master, private=choice.settings
+        ) as spark:
+            ProgressLines().show(f"rehearsing on {masked(choice.master)}, {wanted.order.runs:,} runs")
+            began = time.monotonic()
+            rows = spread(spark, wanted.order)
+            ran = SparkResult(rows=rows, seconds=time.monotonic() - began)
+        (folder / ROWS).write_bytes(msgspec.json.encode(ran))
+    except PairedError as error:
+        sys.stderr.write(f"{TROUBLE}{one_line(str(error))}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    os.nice(10)  # engines and people first
+    watch_parent(lambda: None, within=0.0)
+    sys.exit(main(Path(sys.argv[1])))
