@@ -252,7 +252,7 @@ def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     """Start the pipeline without waiting for it.
 
     Raises PipelineError: the folder has other things in it, another user can change it, or the log or the process
-    cannot be created; NoTablesError: its tables are of a later program, or none of them is whole. The folder is as it was.
+    cannot be created; NoTablesError: its tables are of a later program, or none of them is whole.
     """
     tables = place_of(order.tables)
     own = own_folder(tables)

@@ -26,7 +26,7 @@ from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, Pip
 from paired_servicebus.pipeline.table_store import manifest as commits
 from paired_servicebus.pipeline.table_store.manifest import COMMITS, DATA, File, Manifest, Version, number_of
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.sql_engine import empty_name, write_empty
+from paired_servicebus.pipeline.table_store.sql_engine import empty_file, empty_name
 from paired_servicebus.pipeline.table_store.store_path import (
     Place,
     StorePath,
@@ -215,7 +215,7 @@ class Lake:
         if there.exists():
             return File(name=name, rows=0, size=there.stat().st_size)
         path = self.folder / STAGING / f"{table}.parquet"
-        write_empty(path, table)
+        path.write_bytes(empty_file(table))
         return Staged(path, File(name=name, rows=0))
 
     def _tidy(self) -> None:

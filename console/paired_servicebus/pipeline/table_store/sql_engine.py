@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
 from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
-from paired_servicebus.pipeline.table_store.store_path import Place, StorePath
+from paired_servicebus.pipeline.table_store.store_path import Place
 
 Row = dict[str, Any]
 
@@ -92,15 +93,13 @@ def empty_name(table: str) -> str:
     return f"date={NO_DATE}/empty.parquet" if table in DATED else "empty.parquet"
 
 
-def write_empty(path: Place, table: str) -> None:
-    """Write a file of a table's columns. Raises OSError."""
-    if isinstance(path, StorePath):  # duckdb writes files of this machine
-        with tempfile.TemporaryDirectory(prefix="paired-tables-") as folder:
-            write_empty(Path(folder) / "empty.parquet", table)
-            path.write_bytes((Path(folder) / "empty.parquet").read_bytes())
-        return
-    with duckdb.connect(config={"threads": 1}) as connection:
+@cache
+def empty_file(table: str) -> bytes:
+    """Return a Parquet file of a table's columns, without rows."""
+    with tempfile.TemporaryDirectory(prefix="paired-tables-") as folder, duckdb.connect() as connection:
+        path = Path(folder) / "empty.parquet"
         write_rows(connection, path, table, f"select {no_rows(table)} where false")
+        return path.read_bytes()
 
 
 def write_rows(connection: duckdb.DuckDBPyConnection, path: Place, table: str, query: str) -> None:
