@@ -13,16 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from paired_servicebus.core.model.pairing_events import (
-    Delivered,
-    Diverted,
-    EngineStarted,
-    EngineStopped,
-    Event,
-    MessageReceived,
-    Moved,
-    Record,
-)
+from paired_servicebus.core.model import pairing_events as e
 
 LOCK: Final = 300.0
 """Seconds of a lock; a message whose lock ends has its old place in the queue again."""
@@ -42,7 +33,7 @@ class Engine:
 
     name: str
     ahead: float
-    records: list[Record] = field(default_factory=list)
+    records: list[e.Record] = field(default_factory=list)
     boot: int = 0
     seq: int = 0
 
@@ -51,7 +42,7 @@ class Engine:
         self.boot += 1
         self.seq = 0
         self.write(
-            EngineStarted(
+            e.EngineStarted(
                 at=self.clock(now),
                 pairing="orders",
                 primary="p",
@@ -67,9 +58,9 @@ class Engine:
     def clock(self, now: float) -> float:
         return now + self.ahead
 
-    def write(self, event: Event) -> None:
+    def write(self, event: e.Event) -> None:
         self.seq += 1
-        self.records.append(Record(engine=self.name, boot=f"{self.name}-{self.boot}", seq=self.seq, event=event))
+        self.records.append(e.Record(engine=self.name, boot=f"{self.name}-{self.boot}", seq=self.seq, event=event))
 
 
 @dataclass
@@ -88,7 +79,7 @@ class Receiver:
 class Played:
     """The journals, the engines' last times by the world's clock, and the ids that it deleted or dead-lettered."""
 
-    records: list[Record]
+    records: list[e.Record]
     written_at: list[float]
     """When each record was written, by the world's clock."""
     deleted: set[str]
@@ -143,7 +134,7 @@ class SlowWorld:
             self._now += TICK * rng.choice([1, 1, 1, 10])
         for engine in self._engines:
             self._do(
-                lambda _, engine=engine: engine.write(EngineStopped(at=engine.clock(self._now), reason="x")), engine
+                lambda _, engine=engine: engine.write(e.EngineStopped(at=engine.clock(self._now), reason="x")), engine
             )
         found = [(record, at) for engine in self._engines for record, at in self._of(engine)]
         return Played([record for record, _ in found], [at for _, at in found], self.deleted, self._now)
@@ -162,10 +153,10 @@ class SlowWorld:
     def _times(self) -> dict[str, list[float]]:
         return self.__dict__.setdefault("times", {})
 
-    def _of(self, engine: Engine) -> list[tuple[Record, float]]:
+    def _of(self, engine: Engine) -> list[tuple[e.Record, float]]:
         return list(zip(engine.records, self._times[engine.name], strict=True))
 
-    def _write(self, engine: Engine, event: Event) -> None:
+    def _write(self, engine: Engine, event: e.Event) -> None:
         self._do(lambda _: engine.write(event), engine)
 
     def _enqueue(self, name: str) -> None:
@@ -181,17 +172,17 @@ class SlowWorld:
             at = engine.clock(self._now)
             if is_out:
                 self._backlog.append(name)
-                self._write(engine, Diverted(at=at, entity="orders", message_id=name, queue=0))
+                self._write(engine, e.Diverted(at=at, entity="orders", message_id=name, queue=0))
             else:
                 self._enqueue(name)
-                self._write(engine, Delivered(at=at, entity="orders", message_id=name))
+                self._write(engine, e.Delivered(at=at, entity="orders", message_id=name))
 
     def _move(self) -> None:
         engine = self._senders[0]
         for _ in range(min(3, len(self._backlog))):
             name = self._backlog.popleft()
             self._enqueue(name)
-            self._write(engine, Moved(at=engine.clock(self._now), entity="orders", message_id=name, queue=0))
+            self._write(engine, e.Moved(at=engine.clock(self._now), entity="orders", message_id=name, queue=0))
 
     def _serve(self, one: Receiver) -> None:
         rng = self._rng
@@ -209,7 +200,7 @@ class SlowWorld:
             (_, name), _ = one.held.popleft()
             again = self._deliveries.get(name, 0)
             at = one.engine.clock(self._now)
-            self._write(one.engine, MessageReceived(at=at, entity="orders", message_id=name, delivery_count=again))
+            self._write(one.engine, e.MessageReceived(at=at, entity="orders", message_id=name, delivery_count=again))
             one.busy_until = max(self._now, one.busy_until) + one.every
             if one.every >= TICK:
                 break

@@ -9,23 +9,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.core.model.pairing_events import (
-    Commanded,
-    Delivered,
-    Diverted,
-    EngineStopped,
-    Event,
-    Forced,
-    MessageReceived,
-    Moved,
-    OperationsCounted,
-    PingAccepted,
-    PingSent,
-    QueueRead,
-    Record,
-    SendsCounted,
-    StateChanged,
-)
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.judging.audit_sql import SECOND
@@ -39,7 +23,7 @@ from tests.pipeline.test_audit import at_rest, passed_by, receipt, started
 from tests.pipeline.worlds import World, some
 
 
-def put(folder: Path, *groups: Sequence[Record]) -> Path:
+def put(folder: Path, *groups: Sequence[e.Record]) -> Path:
     """Whole journal files, one for each group, under a tree of hosts."""
     for number, group in enumerate(groups):
         place = folder / f"host-{number}" / "events"
@@ -49,23 +33,23 @@ def put(folder: Path, *groups: Sequence[Record]) -> Path:
     return folder
 
 
-def change(at: float, was: str, now: str, why: str = "timeout") -> Event:
-    return StateChanged(at=at, entity="orders", was=was, now=now, why=why)
+def change(at: float, was: str, now: str, why: str = "timeout") -> e.Event:
+    return e.StateChanged(at=at, entity="orders", was=was, now=now, why=why)
 
 
-STORY: list[Event] = [
+STORY: list[e.Event] = [
     started(10.0),
-    SendsCounted(at=60.0, entity="orders", route="primary", accepted=5, failed=0, seconds=1.0),
-    Delivered(at=60.0, entity="orders", message_id="a"),
+    e.SendsCounted(at=60.0, entity="orders", route="primary", accepted=5, failed=0, seconds=1.0),
+    e.Delivered(at=60.0, entity="orders", message_id="a"),
     change(100.0, "healthy", "suspect", "first timeout"),
     change(101.0, "suspect", "failed over"),
-    Diverted(at=102.0, entity="orders", message_id="b", queue=0),
-    QueueRead(at=110.0, queue=0, depth=1, size_bytes=100, dead_lettered=0, scheduled=0),
-    PingSent(at=120.0, entity="orders", number=1),
-    PingAccepted(at=121.0, entity="orders", number=1, took=0.25),
+    e.Diverted(at=102.0, entity="orders", message_id="b", queue=0),
+    e.QueueRead(at=110.0, queue=0, depth=1, size_bytes=100, dead_lettered=0, scheduled=0),
+    e.PingSent(at=120.0, entity="orders", number=1),
+    e.PingAccepted(at=121.0, entity="orders", number=1, took=0.25),
     change(121.5, "failed over", "healthy", "a ping was accepted"),
-    Moved(at=130.0, entity="orders", message_id="b", queue=0),
-    OperationsCounted(
+    e.Moved(at=130.0, entity="orders", message_id="b", queue=0),
+    e.OperationsCounted(
         at=131.0,
         sends=1,
         parked=1,
@@ -77,8 +61,8 @@ STORY: list[Event] = [
         parked_bytes=8,
         moved_bytes=9,
     ),
-    Commanded(at=199.0, command="force", target="orders", by="kim"),
-    Forced(at=199.5, entity="orders", by="kim", why="a rehearsal"),
+    e.Commanded(at=199.0, command="force", target="orders", by="kim"),
+    e.Forced(at=199.5, entity="orders", by="kim", why="a rehearsal"),
     change(200.0, "healthy", "forced", "forced by kim"),
 ]
 
@@ -129,9 +113,9 @@ def test_copies_gaps_and_lines_that_are_no_records(tmp_path: Path) -> None:
 
 def test_they_judge_as_the_functions_do(tmp_path: Path) -> None:
     groups = [
-        at_rest([receipt(Delivered, "m", 100.0), *passed_by()]),
-        records_of([started(), receipt(Diverted, "n"), receipt(Moved, "n", 2.0)], engine="stock@web-2"),
-        records_of([receipt(MessageReceived, "n", 3.0, entity="orders")], engine="stock@web-3"),
+        at_rest([receipt(e.Delivered, "m", 100.0), *passed_by()]),
+        records_of([started(), receipt(e.Diverted, "n"), receipt(e.Moved, "n", 2.0)], engine="stock@web-2"),
+        records_of([receipt(e.MessageReceived, "n", 3.0, entity="orders")], engine="stock@web-3"),
     ]
     flat = [record for group in groups for record in group]
     with JournalTables.open([put(tmp_path, *groups)]) as tables:
@@ -160,14 +144,14 @@ def test_no_journal_is_one_sentence(tmp_path: Path, approve: Approve) -> None:
 def test_an_engine_that_is_gone_ends_its_episode_with_a_reason(tmp_path: Path, approve: Approve) -> None:
     """A dead pod's episode stayed open for ever; a clock two hours back left one open (E5)."""
     dead = records_of([started(10.0), change(100.0, "healthy", "suspect"), change(101.0, "suspect", "failed over")])
-    other = records_of([started(10.0), EngineStopped(at=5000.0, reason="done")], engine="orders@web-2")
+    other = records_of([started(10.0), e.EngineStopped(at=5000.0, reason="done")], engine="orders@web-2")
     back = records_of(
         [
             started(10_000.0),
             change(10_100.0, "healthy", "suspect"),
             change(10_101.0, "suspect", "failed over"),
             change(2_900.0, "failed over", "healthy", "a ping was accepted"),
-            EngineStopped(at=2_950.0, reason="done"),
+            e.EngineStopped(at=2_950.0, reason="done"),
         ],
         engine="stock@web-3",
     )

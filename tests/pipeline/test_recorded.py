@@ -8,21 +8,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError, PipelineError
-from paired_servicebus.core.model.pairing_events import (
-    EngineStarted,
-    EngineStopped,
-    Event,
-    FailuresCounted,
-    Forced,
-    InDoubt,
-    PingAccepted,
-    PingFailed,
-    QueuePulled,
-    QueueRestored,
-    Record,
-    SendsCounted,
-    StateChanged,
-)
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.engine.journal import records, spool
@@ -41,39 +27,39 @@ T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)
 
 
-def history(*events: Event, policy: Policy = POLICY) -> RecordedHistory:
+def history(*events: e.Event, policy: Policy = POLICY) -> RecordedHistory:
     """The history of one boot that began at T."""
-    started = EngineStarted(
+    started = e.EngineStarted(
         at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="source"
     )
     return history_of(numbered(started, *events), policy, source="a test")
 
 
-def numbered(*events: Event, boot: str = "one") -> list[Record]:
+def numbered(*events: e.Event, boot: str = "one") -> list[e.Record]:
     """The events as records."""
-    return [Record(engine="e", boot=boot, seq=number, event=event) for number, event in enumerate(events, 1)]
+    return [e.Record(engine="e", boot=boot, seq=number, event=event) for number, event in enumerate(events, 1)]
 
 
-def sends(at: float, accepted: int, failed: int = 0, route: str = "primary", entity: str = "orders") -> SendsCounted:
+def sends(at: float, accepted: int, failed: int = 0, route: str = "primary", entity: str = "orders") -> e.SendsCounted:
     """One second of sends that ended at T + `at`."""
-    return SendsCounted(at=T + at, entity=entity, route=route, accepted=accepted, failed=failed, seconds=1.0)
+    return e.SendsCounted(at=T + at, entity=entity, route=route, accepted=accepted, failed=failed, seconds=1.0)
 
 
-def changed(at: float, was: str, now: str, why: str = "") -> StateChanged:
+def changed(at: float, was: str, now: str, why: str = "") -> e.StateChanged:
     """A change of orders."""
-    return StateChanged(at=T + at, entity="orders", was=was, now=now, why=why)
+    return e.StateChanged(at=T + at, entity="orders", was=was, now=now, why=why)
 
 
 FAILED_OVER = (
     *(sends(at, 10) for at in range(1, 11)),
-    InDoubt(at=T + 10.5, entity="orders", message_id="m1", route="primary", reason="connection lost"),
+    e.InDoubt(at=T + 10.5, entity="orders", message_id="m1", route="primary", reason="connection lost"),
     changed(10.5, "healthy", "suspect", "connection lost"),
     sends(11, 0, 5),
     changed(20.5, "suspect", "failed over"),
     *(sends(at, 10, route="backlog/2") for at in range(22, 61)),
-    PingFailed(at=T + 30.6, entity="orders", number=1, reason="connection lost", took=0.1),
-    PingFailed(at=T + 40.6, entity="orders", number=2, reason="connection lost", took=0.1),
-    PingAccepted(at=T + 50.6, entity="orders", number=3, took=0.1),
+    e.PingFailed(at=T + 30.6, entity="orders", number=1, reason="connection lost", took=0.1),
+    e.PingFailed(at=T + 40.6, entity="orders", number=2, reason="connection lost", took=0.1),
+    e.PingAccepted(at=T + 50.6, entity="orders", number=3, took=0.1),
     changed(50.6, "failed over", "healthy"),
     *(sends(at, 10) for at in range(61, 70)),
 )
@@ -142,7 +128,7 @@ def test_failures_that_were_counted_say_their_kind() -> None:
     (outage,) = history(
         *(sends(at, 10) for at in range(1, 6)),
         sends(6, 0, 4),
-        FailuresCounted(at=T + 6, entity="orders", route="primary", failure=FailureKind.UNAUTHORIZED, count=4),
+        e.FailuresCounted(at=T + 6, entity="orders", route="primary", failure=FailureKind.UNAUTHORIZED, count=4),
         sends(7, 10),
     ).outages
 
@@ -175,7 +161,7 @@ def test_a_second_in_which_refusals_begin_does_not_end_them() -> None:
 
 def test_callers_that_insist_are_known_by_a_message_that_is_in_doubt_twice() -> None:
     doubts = [
-        InDoubt(at=T + at, entity="orders", message_id=name, route="primary", reason="connection lost")
+        e.InDoubt(at=T + at, entity="orders", message_id=name, route="primary", reason="connection lost")
         for at, name in ((10.6, "m2"), (11.5, "m1"), (11.6, "m2"), (12.5, "m1"))
     ]
     found = history(*FAILED_OVER[:12], *doubts, *FAILED_OVER[12:])
@@ -188,16 +174,16 @@ def test_callers_that_insist_are_known_by_a_message_that_is_in_doubt_twice() -> 
 
 def test_backlog_queues_people_and_crashes_are_replayed_too() -> None:
     first = numbered(
-        EngineStarted(at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="1"),
+        e.EngineStarted(at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="1"),
         sends(1, 5),
-        QueuePulled(at=T + 2, queue=3, reason="timeout"),
-        QueueRestored(at=T + 9, queue=3),
-        Forced(at=T + 12, entity="orders", by="anna"),
+        e.QueuePulled(at=T + 2, queue=3, reason="timeout"),
+        e.QueueRestored(at=T + 9, queue=3),
+        e.Forced(at=T + 12, entity="orders", by="anna"),
         sends(15, 5),
     )
     second = numbered(
-        EngineStarted(at=T + 20, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="1"),
-        EngineStopped(at=T + 40, reason="ordered"),
+        e.EngineStarted(at=T + 20, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="1"),
+        e.EngineStopped(at=T + 40, reason="ordered"),
         boot="two",
     )
     found = history_of([*first, *second], POLICY, source="a test")
@@ -211,10 +197,10 @@ def test_backlog_queues_people_and_crashes_are_replayed_too() -> None:
 def test_the_queues_of_a_record_are_replayed_although_their_indices_have_a_gap() -> None:
     """Of four queues that were asked for, the creation of /1 failed."""
     lines = numbered(
-        EngineStarted(at=T, pairing="p", primary="a", secondary="b", backlog_queues=3, syphon=True, version="1"),
+        e.EngineStarted(at=T, pairing="p", primary="a", secondary="b", backlog_queues=3, syphon=True, version="1"),
         sends(1, 5),
-        QueuePulled(at=T + 2, queue=3, reason="timeout"),
-        QueueRestored(at=T + 9, queue=3),
+        e.QueuePulled(at=T + 2, queue=3, reason="timeout"),
+        e.QueueRestored(at=T + 9, queue=3),
         sends(10, 5),
     )
     found = history_of(lines, POLICY, source="a test")
@@ -223,7 +209,7 @@ def test_the_queues_of_a_record_are_replayed_although_their_indices_have_a_gap()
 
 
 def test_a_queue_of_a_record_that_begins_late_has_a_place() -> None:
-    lines = numbered(sends(1, 5), QueuePulled(at=T + 2, queue=7, reason="timeout"), sends(9, 5))
+    lines = numbered(sends(1, 5), e.QueuePulled(at=T + 2, queue=7, reason="timeout"), sends(9, 5))
     found = history_of(lines, POLICY, source="a test")
     assert ([outage.target for outage in found.outages], found.queues) == ([0], 1)
     replay(found, POLICY, seed=1)

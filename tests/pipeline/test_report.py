@@ -11,25 +11,7 @@ import pytest
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ConfigurationError, NoTablesError
-from paired_servicebus.core.model.pairing_events import (
-    Commanded,
-    CommandEnded,
-    Delivered,
-    Diverted,
-    EngineStarted,
-    Event,
-    FailuresCounted,
-    Moved,
-    OperationsCounted,
-    PingAccepted,
-    PingFailed,
-    QueuePulled,
-    QueueRead,
-    Record,
-    Refused,
-    SendsCounted,
-    StateChanged,
-)
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pipeline.report.report_command import Wording, as_text, chooser, moment
 from paired_servicebus.pipeline.report.report_queries import last_report, report_of, report_since
@@ -41,18 +23,18 @@ T = 1_700_000_000.0
 """2023-11-14 22:13:20 UTC."""
 
 
-def sends(at: float, accepted: int, failed: int = 0, route: str = "primary") -> SendsCounted:
-    return SendsCounted(at=T + at, entity="orders", route=route, accepted=accepted, failed=failed, seconds=1.0)
+def sends(at: float, accepted: int, failed: int = 0, route: str = "primary") -> e.SendsCounted:
+    return e.SendsCounted(at=T + at, entity="orders", route=route, accepted=accepted, failed=failed, seconds=1.0)
 
 
-def operations(at: float, **counts: int) -> OperationsCounted:
+def operations(at: float, **counts: int) -> e.OperationsCounted:
     nothing = dict.fromkeys(
         ("sends", "parked", "pings", "receives", "moves", "settlements", "sent_bytes", "parked_bytes", "moved_bytes"), 0
     )
-    return OperationsCounted(at=T + at, **{**nothing, **counts})
+    return e.OperationsCounted(at=T + at, **{**nothing, **counts})
 
 
-START = EngineStarted(
+START = e.EngineStarted(
     at=T - 20,
     pairing="shop",
     primary="weu.example",
@@ -61,29 +43,29 @@ START = EngineStarted(
     syphon=True,
     version="1",
 )
-EVENTS: tuple[Event, ...] = (
+EVENTS: tuple[e.Event, ...] = (
     START,
     *(sends(at, 10) for at in range(1, 61)),
-    *(Delivered(at=T + at, entity="orders", message_id=f"d{at}") for at in range(1, 61)),
-    StateChanged(at=T + 62, entity="orders", was="healthy", now="suspect", why="timeout"),
+    *(e.Delivered(at=T + at, entity="orders", message_id=f"d{at}") for at in range(1, 61)),
+    e.StateChanged(at=T + 62, entity="orders", was="healthy", now="suspect", why="timeout"),
     sends(63, 0, 8),
-    Refused(at=T + 63, entity="orders", message_id="r1", reason="timeout"),
-    FailuresCounted(at=T + 63, entity="orders", route="primary", failure=FailureKind.TIMEOUT, count=8),
-    StateChanged(at=T + 72, entity="orders", was="suspect", now="failed over", why="no send accepted for 10 s"),
-    QueuePulled(at=T + 72.5, queue=3, reason="timeout"),
-    *(Diverted(at=T + 73 + number, entity="orders", message_id=f"p{number}", queue=1) for number in range(20)),
+    e.Refused(at=T + 63, entity="orders", message_id="r1", reason="timeout"),
+    e.FailuresCounted(at=T + 63, entity="orders", route="primary", failure=FailureKind.TIMEOUT, count=8),
+    e.StateChanged(at=T + 72, entity="orders", was="suspect", now="failed over", why="no send accepted for 10 s"),
+    e.QueuePulled(at=T + 72.5, queue=3, reason="timeout"),
+    *(e.Diverted(at=T + 73 + number, entity="orders", message_id=f"p{number}", queue=1) for number in range(20)),
     *(sends(at, 10, route="backlog/1") for at in range(74, 100)),
-    QueueRead(at=T + 95, queue=1, depth=20, size_bytes=2000, dead_lettered=0, scheduled=0),
+    e.QueueRead(at=T + 95, queue=1, depth=20, size_bytes=2000, dead_lettered=0, scheduled=0),
     *(
-        PingFailed(at=T + at, entity="orders", number=number, reason="timeout", took=2.0)
+        e.PingFailed(at=T + at, entity="orders", number=number, reason="timeout", took=2.0)
         for number, at in enumerate((80, 85, 90), 1)
     ),
-    Commanded(at=T + 91, command="pause-syphon", target="", by="anna", why="to look"),
-    CommandEnded(at=T + 91.1, command_seq=0, outcome="done"),
-    PingAccepted(at=T + 100, entity="orders", number=4, took=0.1),
-    StateChanged(at=T + 100, entity="orders", was="failed over", now="healthy", why="a ping was accepted"),
-    *(Moved(at=T + 101 + number, entity="orders", message_id=f"p{number}", queue=1) for number in range(18)),
-    QueueRead(at=T + 120, queue=1, depth=2, size_bytes=200, dead_lettered=0, scheduled=0),
+    e.Commanded(at=T + 91, command="pause-syphon", target="", by="anna", why="to look"),
+    e.CommandEnded(at=T + 91.1, command_seq=0, outcome="done"),
+    e.PingAccepted(at=T + 100, entity="orders", number=4, took=0.1),
+    e.StateChanged(at=T + 100, entity="orders", was="failed over", now="healthy", why="a ping was accepted"),
+    *(e.Moved(at=T + 101 + number, entity="orders", message_id=f"p{number}", queue=1) for number in range(18)),
+    e.QueueRead(at=T + 120, queue=1, depth=2, size_bytes=200, dead_lettered=0, scheduled=0),
     *(sends(at, 10) for at in range(101, 201)),
     operations(30, sends=600, sent_bytes=1_500_000, receives=2),
     operations(90, sends=600, parked=20, parked_bytes=20_000, receives=6),
@@ -115,21 +97,21 @@ EPISODE: Mapping[str, object] = {
 }
 
 
-def records(*events: Event, engine: str = "e") -> list[Record]:
+def records(*events: e.Event, engine: str = "e") -> list[e.Record]:
     found = []
     for number, event in enumerate(events, 1):
-        if isinstance(event, CommandEnded):
-            event = CommandEnded(at=event.at, command_seq=number - 1, outcome=event.outcome)
-        found.append(Record(engine=engine, boot="one", seq=number, event=event))
+        if isinstance(event, e.CommandEnded):
+            event = e.CommandEnded(at=event.at, command_seq=number - 1, outcome=event.outcome)
+        found.append(e.Record(engine=engine, boot="one", seq=number, event=event))
     return found
 
 
-def made(*more: Event, **rows: list[Mapping[str, object]]) -> MemoryTables:
+def made(*more: e.Event, **rows: list[Mapping[str, object]]) -> MemoryTables:
     return _base(*more).again(**rows)
 
 
 @cache
-def _base(*more: Event) -> MemoryTables:
+def _base(*more: e.Event) -> MemoryTables:
     return MemoryTables(records(*EVENTS, *more), rows={"episodes": [EPISODE]})
 
 

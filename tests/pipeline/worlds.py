@@ -12,22 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from paired_servicebus.core.model.pairing_events import (
-    DeadLettered,
-    Delivered,
-    Diverted,
-    EngineRetired,
-    EngineStarted,
-    EngineStopped,
-    Event,
-    InDoubt,
-    MessageReceived,
-    Moved,
-    QueueRead,
-    Record,
-    Refused,
-    Warned,
-)
+from paired_servicebus.core.model import pairing_events as e
 
 T0: Final = 1_790_000_000.0
 BEATS: Final = 300.0
@@ -123,7 +108,7 @@ class World:
         named = all(one.named and not one.cut for one in self.kills.values())
         return not any(damage) and named and self.records_received and self.journal_all
 
-    def journals(self, pairing: str = "orders") -> list[Record]:
+    def journals(self, pairing: str = "orders") -> list[e.Record]:
         """The records of the journals that are here, as those of a pairing of its own."""
         return _Play(self, pairing).play()
 
@@ -132,13 +117,13 @@ class _Play:
     def __init__(self, world: World, pairing: str) -> None:
         self._world = world
         self._pairing = pairing
-        self._events: dict[str, list[tuple[float, int, Event]]] = {}
+        self._events: dict[str, list[tuple[float, int, e.Event]]] = {}
         self._end = T0 + 10 + (world.messages + world.after) * world.every + 60
         self._names = [f"send{n}" for n in range(world.senders)] + [f"receive{n}" for n in range(world.receivers)]
         for name in self._names:
             self._beat(name, T0, self._end)
 
-    def play(self) -> list[Record]:
+    def play(self) -> list[e.Record]:
         world = self._world
         for number in range(world.messages + world.after):
             self._message(number, T0 + 10 + number * world.every)
@@ -146,27 +131,27 @@ class _Play:
             self._receive(f"stranger{number}", T0 + 30 + number * world.every, number)
         if world.destroyed:
             read = {"depth": len(world.parked), "size_bytes": 0, "dead_lettered": 0, "scheduled": 0}
-            self._note("send0", QueueRead(at=self._at(world.messages) + 1000, queue=0, **read))
+            self._note("send0", e.QueueRead(at=self._at(world.messages) + 1000, queue=0, **read))
         if world.job:
             self._beat("job", self._end - 20, self._end - 8)
             for number in range(world.job):
-                self._note("job", self._sent(Delivered, f"j{number}", self._end - 10 + number / 10))
+                self._note("job", self._sent(e.Delivered, f"j{number}", self._end - 10 + number / 10))
         return [record for name in self._events if name not in world.absent for record in self._records(name)]
 
     def _at(self, number: int) -> float:
         return T0 + 10 + number * self._world.every
 
-    def _note(self, engine: str, event: Event) -> None:
+    def _note(self, engine: str, event: e.Event) -> None:
         events = self._events.setdefault(engine, [])
         events.append((event.at, len(events), event))
 
     def _beat(self, name: str, since: float, until: float) -> None:
         at = since + BEATS
         while at < until - BEATS:
-            self._note(name, Warned(at=at, about="engine", text="it goes on"))
+            self._note(name, e.Warned(at=at, about="engine", text="it goes on"))
             at += BEATS
 
-    def _sent(self, kind: type[Event], name: str, at: float, **more: Any) -> Event:
+    def _sent(self, kind: type[e.Event], name: str, at: float, **more: Any) -> e.Event:
         return kind(**{"at": at, "entity": "orders", "message_id": name, **more})
 
     def _message(self, number: int, at: float) -> None:
@@ -175,10 +160,10 @@ class _Play:
         if world.gone.get(sender, number + 1) <= number:
             sender = f"send{(number + 1) % world.senders}"
         if number in world.refused:
-            self._note(sender, self._sent(Refused, name, at, reason="too large"))
+            self._note(sender, self._sent(e.Refused, name, at, reason="too large"))
             return
         if number in world.in_doubt:
-            self._note(sender, self._sent(InDoubt, name, at, route="primary", reason="timeout"))
+            self._note(sender, self._sent(e.InDoubt, name, at, route="primary", reason="timeout"))
             at += 5
         reached = self._accept(number, name, sender, at)
         if number in world.twice | world.both:
@@ -194,14 +179,14 @@ class _Play:
             more["is_scheduled"] = True
         if number not in world.diverted | world.parked | world.dead | world.destroyed:
             if world.journal_all:
-                self._note(sender, self._sent(Delivered, name, at, **more))
+                self._note(sender, self._sent(e.Delivered, name, at, **more))
             return at
-        self._note(sender, self._sent(Diverted, name, at, queue=0, **more))
+        self._note(sender, self._sent(e.Diverted, name, at, queue=0, **more))
         if number in world.dead:
-            self._note("send0", self._sent(DeadLettered, name, at + 400, queue=0, reason="poison"))
+            self._note("send0", self._sent(e.DeadLettered, name, at + 400, queue=0, reason="poison"))
         if number not in world.diverted:
             return None
-        self._note("send0", self._sent(Moved, name, at + 300, queue=0))
+        self._note("send0", self._sent(e.Moved, name, at + 300, queue=0))
         return at + 300
 
     def _deliver(self, number: int, name: str, reached: float) -> None:
@@ -225,15 +210,15 @@ class _Play:
         if world.has_sessions:
             more["session"] = more["stream"] = f"s{number % 3}"
         if not world.subscriptions:
-            self._note(f"receive{place}", self._sent(MessageReceived, name, at, **more))
+            self._note(f"receive{place}", self._sent(e.MessageReceived, name, at, **more))
         for subscription, missed in world.subscriptions.items():
             if number not in missed:
                 more["subscription"] = subscription
-                self._note(f"receive{place}", self._sent(MessageReceived, name, at, **more))
+                self._note(f"receive{place}", self._sent(e.MessageReceived, name, at, **more))
 
     # -- journals ----------------------------------------------------------------------------------------------------
 
-    def _records(self, name: str) -> list[Record]:
+    def _records(self, name: str) -> list[e.Record]:
         world = self._world
         events = [event for *_, event in sorted(self._events[name], key=lambda one: one[:2])]
         last = self._at(world.gone[name]) if name in world.gone else None
@@ -251,32 +236,32 @@ class _Play:
         found = found[: len(found) - world.late.get(name, 0)]
         found = [one for place, one in enumerate(found) if place not in world.gaps.get(name, ())]
         if name in world.retired:
-            gone = EngineRetired(at=self._end + world.skew.get(name, 0.0), by="kim", why="its host was scrapped")
-            found.append(Record(engine=f"{self._pairing}@{name}", boot="retired-1", seq=1, event=gone))
+            gone = e.EngineRetired(at=self._end + world.skew.get(name, 0.0), by="kim", why="its host was scrapped")
+            found.append(e.Record(engine=f"{self._pairing}@{name}", boot="retired-1", seq=1, event=gone))
         return found
 
     def _boot(
         self,
         name: str,
         boot: str,
-        events: list[Event],
+        events: list[e.Event],
         *,
         ends: bool,
         began: float = T0,
         known: tuple[str | None, int | None] = (None, None),
-    ) -> list[Record]:
-        start = EngineStarted(
+    ) -> list[e.Record]:
+        start = e.EngineStarted(
             at=min(began, *(one.at for one in events), self._end) if events else began,
             pairing=self._pairing, primary="p", secondary=f"s-{self._pairing}", backlog_queues=1,
             syphon=name == "send0", version="1",
             predecessor=known[0], predecessor_seq=known[1],
         )  # fmt: skip
-        whole: list[Event] = [start, *events]
+        whole: list[e.Event] = [start, *events]
         if ends and not self._world.running:
-            whole.append(EngineStopped(at=max(self._end, whole[-1].at), reason="done"))
+            whole.append(e.EngineStopped(at=max(self._end, whole[-1].at), reason="done"))
         skew = self._world.skew.get(name, 0.0)
         return [
-            Record(
+            e.Record(
                 engine=f"{self._pairing}@{name}",
                 boot=boot,
                 seq=seq,
