@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from paired_servicebus.cli import main
-from paired_servicebus.core.errors import ConfigurationError, PipelineError
+from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.model.pairing_events import Delivered, EngineStarted, Record
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
@@ -117,13 +117,6 @@ def test_skipped_files_are_told_before_spark_starts(
     assert "is not read: its name is no text; rename it" in capsys.readouterr().err
 
 
-def test_tables_at_a_url_of_no_store_are_refused(pipeline: Interrupted, tmp_path: Path) -> None:
-    (tmp_path / "e-1-1.jsonl").touch()
-    order = PipelineOrder(journals=(tmp_path,), tables=Path("https://host/x"), once=True)
-    with pytest.raises(ConfigurationError, match=r"https://host/x is no place for journals or tables"):
-        run_pipeline(order)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
@@ -176,12 +169,6 @@ def test_options_of_spark_reach_the_order(tmp_path: Path, monkeypatch: pytest.Mo
     assert order.settings == {"spark.driver.host": "10.0.0.5", "spark.executor.memory": "2g"}
     assert order.java_home == Path("/java")
     assert PipelineOrder.read(msgspec.json.encode(order, enc_hook=str)) == order
-
-
-def test_a_conf_that_is_no_setting_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("pipeline", "rehearse"):
-        assert main([verb, "--journal", "/nowhere", "--conf", "memory=2g"]) == 2
-        assert "--conf is memory=2g; it is a setting of Spark's" in capsys.readouterr().err
 
 
 def test_a_report_reads_the_journals_of_several_hosts(

@@ -14,7 +14,6 @@ from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.pipeline.publishing import delta_tables
 from paired_servicebus.pipeline.publishing.delta_tables import (
     PublishedTable,
-    PublishTarget,
     changed_dates,
     find_target,
     held,
@@ -274,7 +273,3 @@ def test_without_the_library_the_extra_is_named(tables: Path, tmp_path: Path, ap
     assert ran.returncode == 2
     approve.part(ran.stderr, "errors of the pipeline", has=("[publish]",))
     assert not (tmp_path / "to").exists()
-
-
-def test_a_target_is_written_by_its_table() -> None:
-    assert PublishTarget(place="az://c/x/", folder=None).of("minutes") == "az://c/x/minutes"

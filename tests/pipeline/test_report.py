@@ -226,30 +226,11 @@ def test_absent_and_empty_tables_are_a_sentence(tmp_path: Path) -> None:
 
 
 def episode(name: str, began: float, ended: float, *, pairing: str = "shop") -> IncidentEpisode:
-    return IncidentEpisode(
-        id=name,
-        pairing=pairing,
-        engine="e",
-        boot="one",
-        entity=name,
-        outcome="failed back",
-        end_reason="",
-        forced=False,
-        cause="",
-        began_at=began,
-        last_good_at=None,
-        suspected_at=began,
-        failed_over_at=began,
-        first_diverted_at=None,
-        first_ping_at=None,
-        failed_back_at=ended,
-        backlog_empty_at=None,
-        last_at=ended,
-        parked=0,
-        moved=0,
-        dead_lettered=0,
-        pings=0,
-    )
+    (one,) = whole().episodes
+    begins = dict.fromkeys(("began_at", "suspected_at", "failed_over_at"), began)
+    ends = dict.fromkeys(("failed_back_at", "last_at"), ended)
+    unknown = dict.fromkeys(("last_good_at", "first_diverted_at", "first_ping_at", "backlog_empty_at"))
+    return replace(one, id=name, entity=name, pairing=pairing, **begins, **ends, **unknown)
 
 
 def test_episodes_of_a_pairing_that_touch_are_one_incident() -> None:

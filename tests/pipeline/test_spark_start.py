@@ -30,7 +30,6 @@ from paired_servicebus.pipeline.spark.spark_session import (
     spark_settings,
 )
 from paired_servicebus.pipeline.spark_processes import ORPHANED, PipelineOrder, PipelineProcess, start_pipeline
-from tests.approval import Approve
 from tests.ports import free_port
 
 JVM_TRACE = """WARNING: Using incubator modules: jdk.incubator.vector
@@ -207,18 +206,20 @@ Caused by: java.io.IOException: No space left on device
 """
 
 
-def test_the_innermost_cause_is_what_is_said(approve: Approve) -> None:
-    approve.part(first_line(RuntimeError(FULL)), "errors of the pipeline")
-
-
-def test_without_a_cause_the_first_line_is(approve: Approve) -> None:
-    approve.part(first_line(RuntimeError("\n[CONFLICT] it is so\n  and more")), "errors of the pipeline")
-    assert first_line(RuntimeError()) == "RuntimeError"
-
-
-def test_of_a_query_that_failed_the_reason_is_said(approve: Approve) -> None:
-    said = "[STREAM_FAILED] Query [id = d378, runId = e51f] terminated with exception: No worker. SQLSTATE: XXKST\n== Q"
-    approve.part(first_line(RuntimeError(said)), "errors of the pipeline")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FULL, "java.io.IOException: No space left on device"),
+        ("\n[CONFLICT] it is so\n  and more", "[CONFLICT] it is so"),
+        ("", ""),
+        (
+            "[STREAM_FAILED] Query [id = d378] terminated with exception: No worker. SQLSTATE: XXKST\n== Q",
+            "No worker.",
+        ),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_innermost_cause_or_the_first_line(text: str, reason: str) -> None:
+    assert first_line(RuntimeError(text)) == (f"RuntimeError: {reason}" if reason else "RuntimeError")
 
 
 def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,14 +299,6 @@ def test_no_tables_and_those_of_others_are_one_sentence(
     assert (tmp_path / "theirs" / "notes.txt").read_text() == "theirs"
 
 
-@pytest.mark.parametrize("verb", [("check",), ("query", "select 1"), ("publish", "--to", "x")])
-def test_tables_at_a_url_of_no_store_are_refused(capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]) -> None:
-    name, *rest = verb
-    assert main(["tables", name, *rest, "--tables", "https://host/x"]) == 2
-    said = capsys.readouterr().err
-    assert "https://host/x is no place for journals or tables" in said
-
-
 def test_a_limit_that_is_no_time_is_refused(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tables", "check", "--tables", str(tables), "--max-age", "soon"]) == 2
     assert "--max-age is 'soon'; it is a time, as in \"10m\"" in capsys.readouterr().err
