@@ -23,11 +23,11 @@ from paired_servicebus.engine.journal.reader import files_of
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
 from paired_servicebus.pipeline.ingest.journal_lines import load_events
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
-from paired_servicebus.pipeline.judging.derived_sql import STORY_KINDS
+from paired_servicebus.pipeline.judging.derived_sql import ONCE, STORY_KINDS
 from paired_servicebus.pipeline.judging.judge import derive, empty_of, judge
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
-from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, time_column
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, date_sql, time_column
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine, quoted
 from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, TableQueries
@@ -121,7 +121,7 @@ class JournalTables(TableQueries):
         engine = DuckdbEngine(self._connection)
         load_events(self._connection, files)
         if self.rows(_REPEATS)[0]["repeats"]:
-            engine.make("events", _ONCE)
+            engine.make("events", ONCE.format(events="events"))
         derive(engine)
         end = self.rows("select epoch_us(max(event_time)) as newest from events where trouble is null")[0]["newest"]
         judge(engine, now=min(end or 0, round(self.read_at * 1e6)), in_flight=in_flight)
@@ -146,7 +146,7 @@ def _shaped(table: str, columns: dict[str, str]) -> str:
     """Return the query of a made table in exactly its columns, with its date."""
     listed = [f'cast("{name}" as {kind}) as "{name}"' for name, kind in columns.items()]
     if table in DATED:
-        listed.append(f"coalesce(cast({time_column(table)} as date), date '{NO_DATE}') as date")
+        listed.append(date_sql(table))
     return f"select {', '.join(listed)} from made_{table}"
 
 
@@ -222,13 +222,3 @@ _REPEATS: Final = """
 select count(*) > count(distinct case when seq is not null then (engine, boot, seq) end) as repeats from events
 """
 """Whether a record may be there twice, or lines have no number."""
-_ONCE: Final = """
-with ranked as (
-    select *, row_number() over (
-        partition by engine, boot, seq, case when seq is null then file end, case when seq is null then line end
-        order by trouble is not null, trouble, line) as nth
-    from events
-)
-select * exclude (nth) from ranked where nth = 1
-"""
-"""Each record once, the readable one of two, and each line that is none."""

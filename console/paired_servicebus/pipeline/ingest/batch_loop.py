@@ -62,7 +62,7 @@ from paired_servicebus.pipeline.spark.spark_session import (
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged, file_of
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, date_sql
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 
 # What is due beside the batches: judgements, and compaction.
@@ -150,7 +150,6 @@ KEPT: Final = 30 * 24 * 3600 * 1_000_000
 SMALL: Final = 50_000
 """Rows up to which Spark spends more on compiling a judgement than on running it."""
 _UNSETTLED: Final = f"select count(*) as n from audit where status not in ({audit_sql.SETTLED})"
-_DATE: Final = f"coalesce(to_date(first_at), date '{NO_DATE}') as date"
 _OPEN: Final = "-open-"
 """Part of the name of an audit's file with open fates."""
 _FILE: Final = "substring_index(_metadata.file_path, '/', -2) as file"
@@ -345,7 +344,7 @@ class _Judgement:
         folder = self._place / f"{table}-{what}"
         part = f"case when status in ({audit_sql.SETTLED}) then '-{what}' else '{_OPEN}{what}' end"
         parted = part if table == "audit" else f"'-{what}'"
-        rows = self._spark.sql(f"select {columns}, {parted} as part, {_DATE} from ({query})")
+        rows = self._spark.sql(f"select {columns}, {parted} as part, {date_sql(table)} from ({query})")
         write_dated(rows, folder, "part")
         return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}{{}}")
 

@@ -23,7 +23,6 @@ from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
     as_frame,
-    dated,
     days_of,
     frame,
     parts,
@@ -37,6 +36,7 @@ from paired_servicebus.pipeline.judging.derived_sql import (
     ENGINES,
     EPISODES,
     GAPS,
+    ONCE,
     PINGS,
     READINGS,
     SENDS,
@@ -52,7 +52,7 @@ from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
-from paired_servicebus.pipeline.table_store.schema import RECEIPT_KINDS, arrow_schema
+from paired_servicebus.pipeline.table_store.schema import RECEIPT_KINDS, arrow_schema, date_sql
 from paired_servicebus.pipeline.table_store.store_path import Place
 
 # Events: those of journal files, written by Spark's tasks, and what they hold.
@@ -138,34 +138,18 @@ def journal_events(lines: Any) -> Any:
     text = "case when is_valid_utf8(value) then value else make_valid_utf8(value) end as line"
     texts = lines.selectExpr(text, "is_valid_utf8(value) as is_text", "file_name as file")
     texts.createOrReplaceTempView("lines")
-    return dated(lines.sparkSession.sql(events_sql(SPARK)))
+    return lines.sparkSession.sql(events_sql(SPARK)).selectExpr("*", date_sql("events"))
 
 
-def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
-    """Return the events that the tables do not hold yet, each once.
-
-    A record is known by its number; of two with one number the readable one counts. A line without one is known by its
-    file's name and its text: `held` are the tables' lines of that kind, None without any.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    spark = events.sparkSession
-    spans = [(span.engine, span.boot, span.first, span.last) for span in seen]
-    if spans:
-        known = f.broadcast(spark.createDataFrame(spans, "s_engine string, s_boot string, first bigint, last bigint"))
-        same = (f.col("engine") == f.col("s_engine")) & (f.col("boot") == f.col("s_boot"))
-        events = events.join(known, same & f.col("seq").between(f.col("first"), f.col("last")), "left_anti")
-    best = Window.partitionBy("engine", "boot", "seq").orderBy(f.col("trouble").isNotNull(), "trouble", "line")
-    numbered = events.where("seq is not null").withColumn("rank", f.row_number().over(best)).where("rank = 1")
-    numbered = numbered.drop("rank")
-    others = events.where("seq is null")
-    if held is not None:
-        lines = f.broadcast(held.select(f.col("file").alias("h_file"), f.col("line").alias("h_line")).distinct())
-        others = others.join(
-            lines, (f.col("file") == f.col("h_file")) & (f.col("line") == f.col("h_line")), "left_anti"
-        )
-    return numbered.unionByName(others)
+_UNSEEN: Final = ONCE.format(
+    events="""(
+        select /*+ broadcast(seen, held) */ events.* from events
+        left anti join seen on events.engine = seen.engine and events.boot = seen.boot
+                           and events.seq between seen.first and seen.last
+        left anti join held on events.seq is null and events.file = held.file and events.line = held.line) as unseen"""
+)
+"""The batch's events that the tables do not hold yet, each once. A record is known by its number, and a line without
+one by its file's name and its text."""
 
 
 def spans_of(spans: Iterable[RecordSpan]) -> Any:
@@ -231,11 +215,14 @@ class BatchTables:
 
     def _write_unseen(self, found: Contents, before: Manifest, place: Place) -> Contents:
         """Write the events that are not in the tables."""
-        held = None
-        if before.troubled:
-            held = Existing(self._spark, self._lake.version).rows("events").where("seq is null")
-        write_dated(dated(unseen(frame(self._spark, "events", found.paths), before.seen, held)), place)
-        return contents_of(self._spark, parts(place))
+        spark = self._spark
+        existing = Existing(spark, self._lake.version)
+        lines = existing.rows("events", existing.of("events") if before.troubled else ()).where("seq is null")
+        lines.select("file", "line").distinct().createOrReplaceTempView("held")
+        as_frame(spark, spans_of(before.seen)).createOrReplaceTempView("seen")
+        frame(spark, "events", found.paths).createOrReplaceTempView("events")
+        write_dated(spark.sql(_UNSEEN).selectExpr("*", date_sql("events")), place)
+        return contents_of(spark, parts(place))
 
     # -- the other tables ---------------------------------------------------------------------------------------------
 

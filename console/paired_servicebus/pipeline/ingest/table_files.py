@@ -55,11 +55,6 @@ def as_frame(spark: Any, rows: Any) -> Any:
     return spark.createDataFrame([], from_arrow_schema(rows.schema))
 
 
-def dated(events: Any) -> Any:
-    """Return events with the `date` of their partition."""
-    return events.selectExpr("*", f"coalesce(to_date(event_time), date '{NO_DATE}') as date")
-
-
 def write_dated(rows: Any, folder: Place, *by: str) -> None:
     """Write rows with their `date` into a folder, and into folders by other columns above it.
 

@@ -42,6 +42,14 @@ TIMELINE_OF_EVENTS: Final = f"""
 select {listed(tuple(TABLES["timeline"]), "events")} from events
 where trouble is null and kind not in ({words(COUNTED_KINDS)})
 """
+ONCE: Final = f"""
+select {listed(tuple(TABLES["events"]), "ranked")} from (
+    select *, row_number() over (
+        partition by engine, boot, seq, case when seq is null then file end, case when seq is null then line end
+        order by trouble is not null, trouble, line) as nth
+    from {{events}}) as ranked where nth = 1
+"""
+"""Each record once, the readable one of two, and each line that is none."""
 RECEIVING: Final = "select distinct engine, boot from events where trouble is null and kind = 'received'"
 
 SPANS: Final = """

@@ -32,7 +32,7 @@ from paired_servicebus.pipeline.spark_processes import Bar
 from paired_servicebus.pipeline.table_store import manifest as commits
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.manifest import DELTA, File, Manifest, Version
-from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, time_column
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, date_sql
 from paired_servicebus.pipeline.table_store.sql_engine import rows_sql
 from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.printing import print_lines, print_object
@@ -412,7 +412,7 @@ def _write_in_session(spark: Any, version: Version, place: Place, table: str) ->
     kept = {date: state for date, state in (before or {}).items() if date not in changed}
     state = msgspec.json.encode(_State(manifest.life, {**kept, **states})).decode()
     if dated:
-        rows = rows.selectExpr("*", f"coalesce(to_date({time_column(table)}), date '{NO_DATE}') as date")
+        rows = rows.selectExpr("*", date_sql(table))
     writer = rows.write.format("delta").mode("overwrite").option("userMetadata", state)
     if dated:
         writer = writer.partitionBy("date")

@@ -153,6 +153,11 @@ def time_column(table: str) -> str:
     return next((name for name in ("event_time", "minute", "first_at") if name in TABLES[table]), "")
 
 
+def date_sql(table: str) -> str:
+    """Return the `date` of a table's rows as a column of SQL."""
+    return f"coalesce(cast({time_column(table)} as date), date '{NO_DATE}') as date"
+
+
 def spark_ddl(columns: Columns) -> str:
     """Return the columns as Spark writes them."""
     words = {"VARCHAR": "STRING", "DOUBLE[]": "ARRAY<DOUBLE>"}
