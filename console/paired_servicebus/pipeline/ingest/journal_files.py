@@ -54,11 +54,6 @@ class JournalFiles:
     notes: tuple[str, ...]
     """Sentences about skipped places. Two listings of the same folders have the same ones."""
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
     def none_yet(self) -> str:
         """Why there is nothing to read, and nothing being written, as a sentence; otherwise empty."""
         return "" if self.files or self.being_written else f"there are no journal files in {_listed(self.roots)}"

@@ -209,31 +209,23 @@ TIME_STEPS: Final = (
 """Seconds between two ticks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A place on an axis with its label."""
-
-    value: float
-    label: str
-
-
-def time_ticks(since: float, until: float, most: int) -> list[Tick]:
-    """Return at most `most` + 1 ticks at whole multiples of a step; midnight has its date."""
+def time_ticks(since: float, until: float, most: int) -> list[tuple[float, str]]:
+    """Return at most `most` + 1 times at whole multiples of a step, each with its label; midnight has its date."""
     span = max(1.0, until - since)
     step = next((one for one in TIME_STEPS if span / one <= most), ceil(span / most / DAY) * DAY)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < DAY else "%m-%d"
     first = ceil(since / step)
     ticks = [number * step for number in range(first, floor(until / step) + 1)]
-    return [Tick(at, written(at, "%m-%d" if at % DAY == 0 and span > step else form)) for at in ticks]
+    return [(at, written(at, "%m-%d" if at % DAY == 0 and span > step else form)) for at in ticks]
 
 
-def value_ticks(most: float, unit: str, count: int = 4) -> list[Tick]:
-    """Return ticks at round numbers from 0 to at least `most`."""
+def value_ticks(most: float, unit: str, count: int = 4) -> list[tuple[float, str]]:
+    """Return round numbers from 0 to at least `most`, each with its label."""
     raw = max(most, 1e-9) / count
     size = 10.0 ** floor(log10(raw))
     least = next(factor * size for factor in (1, 2, 2.5, 5, 10) if factor * size >= raw * 0.999)
     wanted = least if unit == "messages a second" else max(1.0, ceil(least))
-    return [Tick(at * wanted, _number(at * wanted)) for at in range(max(1, ceil(most / wanted - 1e-9)) + 1)]
+    return [(at * wanted, _number(at * wanted)) for at in range(max(1, ceil(most / wanted - 1e-9)) + 1)]
 
 
 def _number(value: float) -> str:
@@ -297,7 +289,7 @@ def draw(curves: Curves, panel: Panel, *, width: int = WIDE) -> str:
     top_value = max((value for one in panel.series for value in one.values if value is not None), default=0.0)
     ticks = value_ticks(top_value, panel.unit)
     marks = [mark for mark in curves.marks if curves.since <= mark.at <= curves.until]
-    frame = _Frame(curves, width, ticks[-1].value)
+    frame = _Frame(curves, width, ticks[-1][0])
     legend, height = _legend(panel, marks, frame, TOP + HEIGHT + AXIS)
     parts = [
         *_title(panel, width), *_away(panel, frame), *_value_axis(ticks, frame), *_time_axis(frame),
@@ -343,13 +335,13 @@ def _away(panel: Panel, frame: _Frame) -> list[str]:
     ]
 
 
-def _value_axis(ticks: Sequence[Tick], frame: _Frame) -> list[str]:
+def _value_axis(ticks: Sequence[tuple[float, str]], frame: _Frame) -> list[str]:
     parts = []
-    for tick in ticks:
-        y = frame.y(tick.value)
-        colour = "#8a94a3" if tick.value == 0 else GRID
+    for value, label in ticks:
+        y = frame.y(value)
+        colour = "#8a94a3" if value == 0 else GRID
         parts.append(f'<path d="M{LEFT} {y:.1f}H{frame.width - RIGHT}" stroke="{colour}"/>')
-        parts.append(_text(LEFT - 6, y + 4, tick.label, anchor="end"))
+        parts.append(_text(LEFT - 6, y + 4, label, anchor="end"))
     return parts
 
 
@@ -357,10 +349,10 @@ def _time_axis(frame: _Frame) -> list[str]:
     since, until = frame.curves.since, frame.curves.until
     bottom = TOP + HEIGHT
     parts = []
-    for tick in time_ticks(since, until, 9 if frame.width > NARROW else 4):
-        x = frame.x(tick.value)
+    for at, label in time_ticks(since, until, 9 if frame.width > NARROW else 4):
+        x = frame.x(at)
         parts.append(f'<path d="M{x:.1f} {TOP}V{bottom + 4}" stroke="{GRID}"/>')
-        parts.append(_text(x, bottom + 17, tick.label, anchor="middle"))
+        parts.append(_text(x, bottom + 17, label, anchor="middle"))
     return parts
 
 

@@ -28,12 +28,13 @@ from paired_servicebus.pipeline.report import sentences
 from paired_servicebus.pipeline.report.plots import draw_twice
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since, scope_of
 from paired_servicebus.pipeline.report.report_values import Report
-from paired_servicebus.pipeline.report.sentences import Clock, listed
+from paired_servicebus.pipeline.report.sentences import Clock
 from paired_servicebus.pipeline.report.table_queries import lost_messages, read_pairings
 from paired_servicebus.pipeline.report.verdict import (
     LEADS,
     TONES,
     count_rows,
+    listed,
     verdict_grounds,
     verdict_headline,
     verdict_sentence,

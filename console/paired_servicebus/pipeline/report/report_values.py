@@ -8,10 +8,6 @@ from typing import Final, Literal
 
 from paired_servicebus.pipeline.report.verdict import Judgement
 
-# The values of an incident: its episodes, and the failovers of its entities.
-#
-# Times are seconds since the epoch, durations seconds; None: unknown, or not yet.
-
 TOGETHER: Final = 120.0
 """Seconds between two episodes that still make one incident."""
 OPEN: Final = "open"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import accumulate
@@ -15,7 +15,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import DAY, day_and_clock, is_possible, written
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report.report_values import OPEN, Failover, IncidentCost, Report
-from paired_servicebus.pipeline.report.verdict import Finding, Judgement, verdict_sentence
+from paired_servicebus.pipeline.report.verdict import Finding, Judgement, listed, verdict_sentence
 
 # The words of a report for times, durations, shares and lists.
 
@@ -82,12 +82,6 @@ def percent(share: float | None) -> str:
     if share is None:
         return DASH
     return "100 %" if share >= 1.0 else f"{min(share, 0.9999):.2%}".replace("%", " %")
-
-
-def listed(words: Iterable[str]) -> str:
-    """Join words as in "a, b and c"."""
-    found = list(words)
-    return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)
 
 
 def few(names: Sequence[str], most: int = FEW, *, room: int = ROOM) -> str:

@@ -6,7 +6,7 @@ The words and numbers are those of the table `verdicts`, by the same statements 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
@@ -202,7 +202,12 @@ def verdict_headline(judgement: Judgement) -> str:
 
 
 def _numbers(counts: Counts) -> str:
-    found = [f"{number:,} {word}" for name, word, _ in FATES if (number := getattr(counts, name))]
+    return listed(f"{number:,} {word}" for name, word, _ in FATES if (number := getattr(counts, name)))
+
+
+def listed(words: Iterable[str]) -> str:
+    """Join words as in "a, b and c"."""
+    found = list(words)
     return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)
 
 

@@ -181,7 +181,8 @@ class Lake:
             after = msgspec.structs.replace(
                 before, **{**new.fields, "files": files, "batch": number, "written_at": time.time()}
             )
-            commits.write(self.folder, after)
+            # Readers open it from now on.
+            write_whole(commits.commit_path(self.folder, number), msgspec.json.encode(after))
             self._version = Version(self.folder / DATA, after)
             self._tidy()
             return after

@@ -17,7 +17,7 @@ import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, UnreadableError, other_format
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.table_store.store_path import Place, StorePath, write_whole
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath
 
 VERSION: Final = 4
 """Of the tables' layout and meaning."""
@@ -150,11 +150,6 @@ def read(path: Place) -> Manifest:
         return read_json(_MANIFEST, data)
     except UnreadableError as error:
         raise DamagedTablesError(f"{path} is no manifest ({error})") from error
-
-
-def write(folder: Place, manifest: Manifest) -> None:
-    """Commit: from now on readers open these files. Raises OSError."""
-    write_whole(commit_path(folder, manifest.batch), msgspec.json.encode(manifest))
 
 
 class _Version(msgspec.Struct):
