@@ -119,6 +119,14 @@ def test_cursor_pages_filters_and_ignores_duplicates() -> None:
     assert read_page(reader, found.more, START + 101).is_whole
 
 
+def test_contradicting_evidence_moves_the_estimate_of_a_clock_no_further_than_it_must() -> None:
+    clock = NamespaceClock()
+    clock.bound(enqueued_at=START, after=START + 63, before=START + 107)
+    assert clock.offset == 63.0
+    clock.bound(enqueued_at=START + 200, after=START, before=START + 260)
+    assert clock.offset == 60.0
+
+
 def test_a_report_that_is_over_says_nothing_of_its_engine_and_its_orders_are_read() -> None:
     """ "What counts is the signed bytes, whoever posts them and when": a new engine knows what is revoked."""
     engine = member()

@@ -367,6 +367,7 @@ class NamespaceClock:
         low = -inf if after is None else after - enqueued_at
         high = before - enqueued_at
         if low > self._high or high < self._low:  # a clock was set, or drifted: the newest evidence counts
+            self._ahead = self._least  # it may be one of hours: within it the estimate stays as near as it can
             self._low, self._high = low, high
             return
         self._low, self._high = max(low, self._low), min(high, self._high)
