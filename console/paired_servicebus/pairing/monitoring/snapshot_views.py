@@ -273,37 +273,18 @@ def entities(
     """
     now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
     return tuple(
-        _entity(
-            entity,
-            steering.tally(entity.path),
-            now,
-            parks=parks,
-            throttled=steering.throttled_calls.waiting(entity.path, now),
-            unanswered=unanswered(entity.path),
-            carried=entity.path.casefold() in carried,
-            slow_beyond=SLOW_SHARE * steering.policy.send_timeout,
-        )
-        for entity in steering.machine.entities()
+        _entity(steering, one, now, unanswered(one.path), parks=parks, carried=one.path.casefold() in carried)
+        for one in steering.machine.entities()
     )
 
 
 def _entity(
-    entity: Entity,
-    tally: Tally,
-    now: float,
-    *,
-    parks: bool,
-    throttled: tuple[int, float | None],
-    unanswered: float,
-    carried: bool,
-    slow_beyond: float,
+    steering: PairingRuntime, entity: Entity, now: float, unanswered: float, *, parks: bool, carried: bool
 ) -> EntityView:
-    """Return one entity's view.
-
-    parks: whether a backlog queue is in the rotation. throttled: its waiting calls. slow_beyond: seconds of a call.
-    """
+    """Return one entity's view. parks: whether a backlog queue is in the rotation."""
+    tally, throttled = steering.tally(entity.path), steering.throttled_calls.waiting(entity.path, now)
     p99 = tally.times.p99
-    is_slow = p99 is not None and p99 > slow_beyond
+    is_slow = p99 is not None and p99 > SLOW_SHARE * steering.policy.send_timeout
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
