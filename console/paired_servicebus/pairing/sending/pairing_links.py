@@ -337,8 +337,7 @@ class PrimaryLinks:
     def unanswered(self, path: str) -> float:
         """Return the seconds of an entity's oldest call at the primary that has no answer yet; 0: there is none."""
         encoded = self._encoded.get(path.casefold())
-        links = [link.age for link in self._of(path) if link.is_busy and not link.reopening]
-        return max((*links, encoded.unanswered if encoded is not None else 0.0))
+        return max((one.unanswered for one in (*self._of(path), encoded) if one is not None), default=0.0)
 
     def perform(self, effect: SendPing | ProbeEntity | ProbeQueue) -> Coroutine[Any, Any, None]:
         """Return the work of a ping or a probe."""

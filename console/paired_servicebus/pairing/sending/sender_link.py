@@ -221,8 +221,14 @@ class SdkSenderLink:
 
     @property
     def age(self) -> float:
-        """Seconds since the latest use of the link began."""
-        return (self._loop if self._opened else asyncio.get_running_loop()).time() - self.began
+        """Seconds since the latest use of the open link began."""
+        return self._loop.time() - self.began
+
+    @property
+    def unanswered(self) -> float:
+        """Seconds since the present use began; 0: there is none, or it reopens after a failback."""
+        is_used = self._watch.task is not None and not self.reopening
+        return asyncio.get_running_loop().time() - self.began if is_used else 0.0
 
     @property
     def is_idle(self) -> bool:
