@@ -33,7 +33,7 @@ PROOFS: Final[dict[str, str]] = {
     "delta": "-m pytest -q -n 0 tests/pipeline/test_session_delta.py",
     "installed-size": "-m tests.installed_size",
     "cases": "-m pytest -q -n 4 -m long",
-    "journal-fuzz": "-m pytest -q -n 0 tests/pipeline/test_line_fuzz.py",
+    "journal-fuzz": "-m pytest -q -n 0 tests/pipeline/test_journal_lines.py",
     "pipeline-kills": "-m pytest -q -n 0 tests/pipeline/test_pipeline_kills.py",
     "poison": "-m tests.stage fuzz-poison --minutes 10",
     "python-versions": "-m tests.conformance.python_versions",

@@ -51,6 +51,21 @@ def test_every_file_that_how_it_works_names_is_there() -> None:
     ] == []
 
 
+def test_every_file_that_a_proof_s_command_names_is_there() -> None:
+    commands = [(ROOT / name).read_text() for name in (".ci/run", "tests/long.py")]
+    folded = re.compile(r"([\w/]+)\{([\w,]+)\}\.py")
+    named = [name for text in commands for name in re.findall(r"tests/[\w/]+\.py", folded.sub(_unfolded, text))]
+    named += [one.replace(".", "/") for text in commands for one in re.findall(r"-m (tests(?:\.\w+)+)", text)]
+    assert len(named) > 20
+    assert [
+        one for one in named if not any((ROOT / f"{one}{end}").exists() for end in ("", ".py", "/__main__.py"))
+    ] == []
+
+
+def _unfolded(found: re.Match[str]) -> str:
+    return " ".join(f"{found[1]}{name}.py" for name in found[2].split(","))
+
+
 def test_every_section_of_the_specification_that_a_docstring_names_is_there() -> None:
     sections = set(re.findall(r"^## (\d+)\.", SPEC.read_text(), re.MULTILINE))
     files = [path for folder in ("console", "tests") for path in (ROOT / folder).rglob("*.py")]
