@@ -18,6 +18,7 @@ from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.drain.drain_files import ReceiptTally, attempts, progress_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables
+from servicebus_sandbox.faults import FaultTerms, Operation
 from tests.bench.spark.loopback_cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.pairing.backlogs import queue_path
@@ -96,6 +97,8 @@ async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it
     for number, path in enumerate(("orders", "audit")):
         first = number * COUNT // 2
         standing.sent_by(f"drained@sender-of-{path}", (f"m{name}" for name in range(first, first + COUNT // 2)), path)
+    slowly = FaultTerms(delay_s=0.1, operations=frozenset({Operation.SEND}))  # so that a worker holds some at any time
+    standing.sandbox["primary"].node.faults.add("latency", terms=slowly)
     process = await drain(standing, spark, "--rate", "1500", "--why", "an incident")
     await until(lambda: moved(standing) > COUNT // 5 and locked(standing), patience=200)
     assert len(spark.executors(0)) > 1
