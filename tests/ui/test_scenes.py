@@ -64,7 +64,15 @@ class Film:
 
     async def press(self, title: str, *keys: str) -> None:
         await self.console.press(*keys)
+        await self.settle()
         self.shoot(title)
+
+    async def settle(self) -> None:
+        """Wait until the screen stays: a scroll bar follows its text by some turns of the loop."""
+        before, rows = [], self.console.rows()
+        while rows != before:
+            await self.console.pilot.wait_for_scheduled_animations()
+            before, rows = rows, self.console.rows()
 
     async def lost(self, title: str, reason: str = "the engine ended") -> None:
         self.console.feed.lose(reason)
