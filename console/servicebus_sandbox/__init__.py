@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from servicebus_amqp.server.listener import ListenError as ListenError
     from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential as AsyncSandboxCredential
     from servicebus_sandbox.access.token_credentials import SandboxCredential as SandboxCredential
     from servicebus_sandbox.broker.entity_settings import AuthorizationRule as AuthorizationRule
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from servicebus_sandbox.fixtures.pytest_sandbox import SandboxEnded as SandboxEnded
     from servicebus_sandbox.sandbox_host import Sandbox as Sandbox
     from servicebus_sandbox.sandbox_host import SandboxNamespace as SandboxNamespace
-    from servicebus_sandbox.serving.listener import ListenError as ListenError
     from servicebus_sandbox.specs import NamespaceSpec as NamespaceSpec
     from servicebus_sandbox.specs import QueueSpec as QueueSpec
     from servicebus_sandbox.specs import SubscriptionSpec as SubscriptionSpec
@@ -43,8 +43,7 @@ _NAMES_OF = {
     ),
     "faults": ("FaultError", "FaultKind"),
     "fixtures.pytest_sandbox": ("ActiveFault", "HeldMessage", "HeldState", "PytestSandbox", "SandboxEnded"),
-    "sandbox_host": ("Sandbox", "SandboxNamespace"),
-    "serving.listener": ("ListenError",),
+    "sandbox_host": ("ListenError", "Sandbox", "SandboxNamespace"),
     "specs": ("NamespaceSpec", "QueueSpec", "SubscriptionSpec", "TopicSpec"),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, TypeVar
 
+from servicebus_amqp.server.listener import ConnectionVerdict as ConnectionVerdict
+
 # The effect of each kind of fault on each event, and the vocabulary of the tables.
 
 
@@ -72,17 +74,6 @@ class InjectionPoint(Enum):
     REQUEST = "request"  # any other request to `$management`
     HTTP = "http"  # a request to the management API
     TOKEN = "token"  # a token is put on `$cbs`
-
-
-class ConnectionVerdict(Enum):
-    """The fate of a connection, new or existing; later ones are stronger."""
-
-    SERVE = "serve"
-    DEAF = "deaf"  # input is swallowed, output leaves
-    MUTE = "mute"  # input is processed, output is held
-    SWALLOW = "swallow"  # input is swallowed, output is held
-    CLOSE = "close"  # ended with a reason
-    RESET = "reset"
 
 
 class FaultVerdict(Enum):

@@ -21,6 +21,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from servicebus_amqp.server.certificates import make_certificates
+from servicebus_amqp.server.http_server import WebSocketServer
+from servicebus_amqp.server.listener import Listener, ListenError
 from servicebus_sandbox.access.authorization import Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
@@ -30,9 +33,6 @@ from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.serving.certificates import make_certificates
-from servicebus_sandbox.serving.http_server import WebSocketServer
-from servicebus_sandbox.serving.listener import Listener, ListenError
 from servicebus_sandbox.serving.process_settings import HOST, KEY_NAME, host_for, is_loopback, proxy_remark
 from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
 
@@ -107,7 +107,7 @@ class SandboxNamespace:
 
     @property
     def connection_string(self) -> str:
-        """Return the connection string: messaging over plain AMQP, management over TLS on the same port."""
+        """Return the connection string: messages, management and WebSockets on one port, without TLS."""
         return self.connection_string_for(self.key_name, self.key)
 
     def connection_string_for(self, key_name: str, key: str) -> str:
@@ -312,7 +312,7 @@ async def _open(
     listener = Listener(
         who=f"namespace '{spec.name}'",
         amqp=node.protocol,
-        https=https.protocol,
+        http=https.protocol,
         tls=tls,
         faults=node.faults,
         admission=node.admission,

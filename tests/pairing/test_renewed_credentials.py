@@ -22,8 +22,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingFailed, Warned
 from paired_servicebus.pairing import tls_context
+from servicebus_amqp.server import certificates
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
-from servicebus_sandbox.serving import certificates
 
 from .conftest import World, until
 
@@ -147,7 +147,7 @@ async def expired(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
     """A primary namespace whose certificate ended an hour ago."""
     async with AsyncExitStack() as stack:
         with monkeypatch.context() as patched:
-            patched.setattr(certificates, "_LIFETIME", timedelta(hours=-1))
+            patched.setattr(certificates, "LIFETIME", timedelta(hours=-1))
             start = Sandbox.start([NamespaceSpec("primary", [QueueSpec("orders")])])
             sandbox = await stack.enter_async_context(start)
         yield sandbox

@@ -16,6 +16,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
+from servicebus_amqp.server.certificates import Certificates, make_certificates
+from servicebus_amqp.server.listener import Listener
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.authorization import Authorization, root_rule
 from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
@@ -23,8 +25,6 @@ from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
-from servicebus_sandbox.serving.certificates import Certificates, make_certificates
-from servicebus_sandbox.serving.listener import Listener
 
 KEYS = {"Root": "top+secret/="}
 BRISK = {"access", "faults", "serving"}
@@ -110,7 +110,7 @@ async def port(certificates: Certificates, patience: float) -> AsyncIterator[Por
     listener = Listener(
         who="namespace 'contoso'",
         amqp=Echo,
-        https=https.protocol,
+        http=https.protocol,
         tls=certificates.server_context(),
         faults=board,
         admission=lobby,

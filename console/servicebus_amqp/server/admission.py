@@ -206,7 +206,7 @@ class Admission:
             self._warn(f"turned one away: {self._connections} connections are open")
         elif is_scarce(descriptor) and not self.drop_oldest():
             self._warn("turned one away: few file descriptors are left (ulimit -n)")
-        elif len(self._stays) >= self.most and not self.drop_oldest():
+        elif len(self._stays) >= self.most and not self._make_room():
             self._warn(f"turned one away: {self.most} others have {self._unproven} yet")
         else:
             return True
@@ -214,8 +214,8 @@ class Admission:
 
     def enter(self, drop: Callable[[], object], seconds: float | None = None) -> Stay:
         """Add a connection for at most this many seconds; `drop` closes it. The oldest stranger may go for it."""
-        if len(self._stays) >= self.most and self.drop_oldest():
-            self._warn(f"turns connections away: more than {self.most} have {self._unproven}")
+        if len(self._stays) >= self.most:
+            self._make_room()
         stay = Stay(self, drop, self._now())
         self._stays[stay] = None
         if seconds is not None:
@@ -239,8 +239,14 @@ class Admission:
         oldest.drop()
         return True
 
-    async def accept(self, server: socket.socket) -> socket.socket:
-        """Return the next connection for which there are descriptors. Raises OSError for a closed port."""
+    def _make_room(self) -> bool:
+        is_dropped = self.drop_oldest()
+        if is_dropped:
+            self._warn(f"turns connections away: more than {self.most} have {self._unproven}")
+        return is_dropped
+
+    async def accept(self, server: socket.socket, others: Callable[[], int] = int) -> socket.socket:
+        """Return the next connection for which there is room beside `others`. Raises OSError for a closed port."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(0)  # accepted connections get their turn, however many more arrive
@@ -252,9 +258,8 @@ class Admission:
                 self._warn(f"cannot accept a connection: {error.strerror}")
                 await asyncio.sleep(_FREED_SECONDS if self.drop_oldest() else SCARCE_SECONDS)
                 continue
-            if not is_scarce(connection.fileno()) or self.drop_oldest():
+            if self.admits(connection.fileno(), others()):
                 return connection
-            self._warn(f"turns connections away: {RESERVED_DESCRIPTORS} descriptors are left")
             connection.close()
 
 

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from servicebus_amqp.access import TokenError
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
-from servicebus_amqp.transport import WEBSOCKET_PATH
+from servicebus_amqp.server.http_server import HttpServer, WebSocketServer
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.atom.entity_xml import (
     NEWEST_VERSION,
@@ -57,7 +57,7 @@ from servicebus_sandbox.broker.topology.namespace import (
 )
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
-from servicebus_sandbox.serving.http_server import FaultGate, HttpServer, WebSocketServer, reset
+from servicebus_sandbox.serving.http_server import FaultGate, reset
 
 # The resource of a management URL: namespace, list, entity, subscription or rule.
 #
@@ -452,7 +452,7 @@ def _count(query: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-# HTTP/1.1 for the management API, on connections that the listener accepted and decrypted.
+# HTTP/1.1 for the management API, plain or decrypted, on connections that the listener accepted.
 #
 # aiohttp has keep-alive, chunked bodies and size limits, `serving.http_server` the time limits and faults.
 # `management_api` makes the answers.
@@ -473,7 +473,6 @@ class HttpsServer:
         admission: Admission,
         websockets: WebSocketServer | None = None,
         pages: Mapping[str, bytes] | None = None,
-        scheme: str = "https",
         patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
         """Serve `management`; `websockets` gets requests for AMQP at its path, `pages` has JSON that needs no token.
@@ -484,9 +483,10 @@ class HttpsServer:
         self._faults = faults
         self._websockets = websockets
         self._pages = pages or {}
-        self._scheme = scheme
         self._gate = FaultGate(faults, connections=lambda: self._server.connections)
-        self._server = HttpServer("management", self._serve, admission=admission, patience=patience, log=log)
+        self._server = HttpServer(
+            self._serve, admission=admission, patience=patience, log=log, report=RefusalLog("management", log).about
+        )
 
     def protocol(self) -> asyncio.Protocol:
         """Return a protocol for one connection."""
@@ -512,7 +512,7 @@ class HttpsServer:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if await self._gate.loses_connection(request.protocol):
             return reset(request)
-        if self._websockets is not None and request.path.rstrip("/").lower() == WEBSOCKET_PATH:
+        if self._websockets is not None and self._websockets.is_for(request):
             self._server.prove(request)  # the AMQP inside starts its own probation
             return await self._websockets.serve(request)
         page = self._pages.get(request.path)
@@ -521,7 +521,7 @@ class HttpsServer:
         return await self._serve_request(request, await self._server.body_of(request))
 
     async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        asked = AtomRequest.of(request, body, self._scheme)
+        asked = AtomRequest.of(request, body, request.scheme)
 
         async def serve() -> AtomResponse:
             return self._answer(asked)

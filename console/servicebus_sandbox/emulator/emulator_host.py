@@ -1,4 +1,4 @@
-"""The emulator: one namespace with plain AMQP and plain HTTP on the official ports, and the official key.
+"""The emulator: one namespace on the official ports and with the official key. Each port serves all protocols.
 
 It runs in the caller's event loop. Both ports are bound first. AMQP is served before aiohttp is imported in a thread,
 so that a client's first frame waits for neither.
@@ -16,12 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from servicebus_amqp.server.admission import PeerProtocol
+from servicebus_amqp.server.listener import Certificates, Listener, bind
 from servicebus_sandbox.access.authorization import Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.emulator.config_file import default_namespace, load_config
-from servicebus_sandbox.serving.listener import Listener, bind
 from servicebus_sandbox.serving.process_settings import (
     HOST,
     KEY_NAME,
@@ -55,6 +54,7 @@ class Emulator:
     amqp_port: int
     http_port: int
     control_url: str
+    ca_file: Path
     node: NamespaceServer = field(repr=False)
 
     @property
@@ -104,19 +104,16 @@ class Emulator:
             )
             stack.callback(node.close)
             listener = Listener(
-                who=f"namespace '{spec.name}'",
-                amqp=node.protocol,
-                faults=node.faults,
-                admission=node.admission,
-                advice=_amqp_advice(*ports),
+                who=f"namespace '{spec.name}'", amqp=node.protocol, faults=node.faults, admission=node.admission
             )
             stack.push_async_callback(listener.close)
             node.faults.watch(listener.faults_changed)
             listener.serve(amqp)
-            administration = (await asyncio.to_thread(_import_administration))(
-                node, issuer, clock, _http_advice(*ports)
-            )
+            certificates, administration_of = await asyncio.to_thread(_prepare_administration, listen, stack)
+            tls = certificates.server_context()
+            administration = administration_of(node, issuer, clock, tls)
             stack.push_async_callback(administration.close)
+            listener.offer(http=administration.protocol, tls=tls)
             control_url = await administration.open(http, control_port)
             yield cls(
                 name=spec.name,
@@ -124,32 +121,19 @@ class Emulator:
                 amqp_port=ports[0],
                 http_port=ports[1],
                 control_url=control_url,
+                ca_file=certificates.ca_file,
                 node=node,
             )
 
 
-def _import_administration() -> type[Administration]:
-    from servicebus_sandbox.emulator.administration import Administration  # imports aiohttp
+def _prepare_administration(listen: str, stack: AsyncExitStack) -> tuple[Certificates, type[Administration]]:
+    """Make certificates until the stack ends, and import what HTTP needs, aiohttp above all."""
+    from servicebus_amqp.server.certificates import make_certificates
+    from servicebus_sandbox.emulator.administration import Administration
+    from servicebus_sandbox.sandbox_host import open_run_folder
 
-    return Administration
-
-
-def _amqp_advice(amqp: int, http: int) -> dict[PeerProtocol, str]:
-    plain = f"Port {amqp} serves plain AMQP: add UseDevelopmentEmulator=true to the connection string."
-    return {
-        PeerProtocol.TLS: f"{plain} For TLS, start servicebus-sandbox without --emulator.",
-        PeerProtocol.HTTP: f"Port {amqp} serves AMQP; administration and /health are at http://localhost:{http}.",
-        PeerProtocol.GARBAGE: plain,
-    }
-
-
-def _http_advice(amqp: int, http: int) -> dict[PeerProtocol, str]:
-    plain = f"Port {http} serves plain HTTP: use http:// instead of https://."
-    return {
-        PeerProtocol.TLS: f"{plain} For TLS, start servicebus-sandbox without --emulator.",
-        PeerProtocol.AMQP: f"Port {http} serves HTTP for administration; AMQP is on port {amqp}.",
-        PeerProtocol.GARBAGE: plain,
-    }
+    folder = stack.enter_context(open_run_folder())
+    return make_certificates(folder, host_names=(listen,)), Administration
 
 
 # `servicebus-sandbox --emulator`: the emulator as a process.
@@ -212,6 +196,7 @@ def describe_as_json(emulator: Emulator) -> str:
         "namespaces": [namespace],
         "health_url": f"{emulator.admin_url}/health",
         "control_url": emulator.control_url,
+        "ca_file": str(emulator.ca_file),
     }
     return json.dumps(whole) + "\n"
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_address
 from typing import Final, TypeVar
 
-from servicebus_sandbox.serving.listener import ListenError
+from servicebus_amqp.server.listener import ListenError
 from servicebus_sandbox.specs import SandboxConfigError
 
 Running = TypeVar("Running")

@@ -49,6 +49,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT
 
+from servicebus_amqp.server.certificates import Certificates
 from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
 from servicebus_sandbox.access.authorization import AccessToken, AzureRole, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
@@ -58,7 +59,6 @@ from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.message import Message
 from servicebus_sandbox.faults import FaultTerms, Operation
-from servicebus_sandbox.serving.certificates import Certificates
 from servicebus_sandbox.specs import NamespaceSpec
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"

@@ -25,15 +25,15 @@ from yarl import URL
 
 from servicebus_amqp.server import admission
 from servicebus_amqp.server.admission import Admission, PeerProtocol, detect_protocol, is_scarce, log_once
+from servicebus_amqp.server.listener import Listener, ListenError
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving import http_server
-from servicebus_sandbox.serving.listener import Listener, ListenError
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port
 
-    from servicebus_sandbox.serving.certificates import Certificates
+    from servicebus_amqp.server.certificates import Certificates
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 SOON = 60.0
@@ -79,7 +79,7 @@ async def test_short_answers_are_not_held_back_for_longer_ones(certificates: Cer
     listener = Listener(
         who="namespace 'contoso'",
         amqp=amqp,
-        https=Echo,
+        http=Echo,
         tls=certificates.server_context(),
         faults=FaultBoard("contoso", list),
         admission=Admission(print),
@@ -111,17 +111,26 @@ async def test_a_header_that_comes_byte_by_byte(port: Port) -> None:
         writer.close()
 
 
-async def test_https_reaches_management(port: Port) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_http_reaches_management(port: Port, encrypted: bool) -> None:
+    """One port serves AMQP, HTTP and WebSockets by the first bytes, plain and inside TLS."""
     request = b"GET /$namespaceinfo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    assert await answer_to(port, request, tls=port.client_tls(), size=12) == b"HTTP/1.1 401"
+    tls = port.client_tls() if encrypted else None
+    assert await answer_to(port, request, tls=tls, size=12) == b"HTTP/1.1 401"
 
 
-async def test_plain_http_is_told_to_use_https(port: Port) -> None:
+async def test_tls_inside_tls_is_cut_and_counted(port: Port) -> None:
+    reader, writer = await connect(port, port.client_tls())
+    writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+    assert await ended(reader) == b""
+    assert port.listener.rejected == {"TLS": 1}
+    writer.close()
+
+
+async def test_a_tls_hello_inside_a_request_is_a_bad_request(port: Port) -> None:
     reader, writer = await connect(port)
-    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    answer = await ended(reader)
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b"https://" in answer
+    writer.write(b"GET / HTTP/1.1\r\nHost: \x16\x03\x01\x02\x00\x01\r\n\r\n")
+    assert b" 400 Bad Request\r\n" in await ended(reader)
     writer.close()
 
 
@@ -154,7 +163,7 @@ async def test_silence_inside_tls_ends_by_a_time_out(port: Port) -> None:
 
 
 async def test_a_flood_is_counted_and_logged_once(port: Port, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "servicebus_sandbox"):
+    with caplog.at_level(logging.WARNING, "servicebus_amqp"):
         for _ in range(20):
             reader, writer = await connect(port)
             writer.write(b"\x00" * 8)
@@ -236,7 +245,7 @@ async def test_connections_that_have_not_shown_themselves_are_cut_when_refusing_
 async def test_a_taken_port_is_one_sentence(port: Port, certificates: Certificates) -> None:
     tls = certificates.server_context()
     echo, lobby = asyncio.Protocol, Admission(print)
-    other = Listener(who="namespace 'other'", amqp=echo, https=echo, tls=tls, faults=port.board, admission=lobby)
+    other = Listener(who="namespace 'other'", amqp=echo, http=echo, tls=tls, faults=port.board, admission=lobby)
     with pytest.raises(ListenError, match=rf"'other' cannot listen on 127.0.0.1:{port.number} \(Address already"):
         await other.open(port=port.number)
     await other.close()
@@ -255,7 +264,7 @@ async def test_the_port_is_free_after_closing(certificates: Certificates, refuse
     listener = Listener(
         who="namespace 'contoso'",
         amqp=Echo,
-        https=Echo,
+        http=Echo,
         tls=certificates.server_context(),
         faults=board,
         admission=Admission(print),

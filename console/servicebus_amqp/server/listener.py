@@ -1,9 +1,9 @@
 """A port: accepts sockets, detects their protocol and hands them over.
 
-`AMQP` is served directly. Inside TLS the first bytes distinguish AMQP from HTTP. HTTP without TLS gets an answer that
-points to HTTPS; anything else is closed. The listener peeks at the first byte, because a TLS handshake needs an
-untouched socket. Silence, garbage and incomplete handshakes end by a time-out and affect no other connection. The AMQP
-and HTTPS protocols come from factories. A plain port has one protocol and no TLS.
+By the first bytes a port serves AMQP and HTTP, both plain and inside TLS; WebSockets are upgrades of HTTP. What is not
+served gets an answer with advice, or is closed. The listener peeks at the first byte, because a TLS handshake needs an
+untouched socket. Silence, garbage and incomplete handshakes end by a time-out and affect no other connection. The
+protocols come from factories, the TLS context from its owner at the first hello.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import socket
 import ssl
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol, cast
 
 from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_amqp.server.admission import (
@@ -30,7 +33,38 @@ from servicebus_amqp.server.admission import (
     detect_protocol,
     foreign_protocol,
 )
-from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
+
+
+class ConnectionVerdict(Enum):
+    """The fate of a connection, new or existing; later ones are stronger."""
+
+    SERVE = "serve"
+    DEAF = "deaf"  # input is swallowed, output leaves
+    MUTE = "mute"  # input is processed, output is held
+    SWALLOW = "swallow"  # input is swallowed, output is held
+    CLOSE = "close"  # ended with a reason
+    RESET = "reset"
+
+
+class ConnectionFaults(Protocol):
+    """Faults of a port."""
+
+    def connection_verdict(self) -> ConnectionVerdict:
+        """Return the verdict on a new connection."""
+
+    @property
+    def refuses_connections(self) -> bool:
+        """Return whether the port does not answer."""
+
+
+class NoFaults:
+    """A port that serves every connection."""
+
+    refuses_connections = False
+
+    def connection_verdict(self) -> ConnectionVerdict:
+        return ConnectionVerdict.SERVE
+
 
 # The protocols of a connection until its own is known.
 #
@@ -134,11 +168,28 @@ _REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
     b"Content-Length: %d\r\n\r\n%s"
 )
-_ADVICE: Mapping[PeerProtocol, str] = {
-    PeerProtocol.HTTP: "Management is served over HTTPS alone: use https:// and trust the sandbox's ca_file.",
-    PeerProtocol.GARBAGE: "This port serves AMQP 1.0, plain and over TLS, and HTTPS.",
+ADVICE: Mapping[PeerProtocol, str] = {
+    PeerProtocol.TLS: "Trust the certificate authority of this port, or add UseDevelopmentEmulator=true.",
+    PeerProtocol.GARBAGE: "This port serves AMQP 1.0, HTTP and WebSockets, plain and inside TLS.",
 }
-_UNTRUSTED = "Trust the sandbox's ca_file, or use plain AMQP with UseDevelopmentEmulator=true."
+TlsSource = Callable[[], Awaitable[ssl.SSLContext]]
+"""Returns the context for a TLS hello. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files: the authority's certificate for clients, the server's chain and key for `server_context`."""
+
+    ca_file: Path
+    server_file: Path
+    key_file: Path
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the server's TLS context: 1.2 or newer, no client certificates, no ALPN."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.server_file, self.key_file)
+        return context
 
 
 class ListenError(Exception):
@@ -153,28 +204,37 @@ class Listener:
         *,
         who: str,
         amqp: ProtocolFactory | None = None,
-        https: ProtocolFactory | None = None,
-        tls: ssl.SSLContext | None = None,
-        plain_http: bool = False,
-        faults: FaultBoard,
+        http: ProtocolFactory | None = None,
+        tls: ssl.SSLContext | TlsSource | None = None,
         admission: Admission,
+        faults: ConnectionFaults | None = None,
         patience: float = FIRST_REQUEST_SECONDS,
-        advice: Mapping[PeerProtocol, str] = _ADVICE,
+        advice: Mapping[PeerProtocol, str] = ADVICE,
+        report: Callable[[str, str, str], None] | None = None,
+        others: Callable[[], int] = int,
     ) -> None:
-        """Configure the port. `faults` decides about each new connection.
+        """Configure the port.
 
-        `patience` is the limit in seconds for the first bytes; connections wait in `admission`. Without `tls` the port
-        is plain, and `https` serves HTTP; with `plain_http` a port with `tls` serves both. `advice` has a sentence for
-        clients of each protocol that is not served. `who` is for the operator.
+        Args:
+            who: the port, for the operator.
+            amqp, http: make the protocol of a connection. None: not served.
+            tls: None: the port is plain.
+            admission: where connections wait until they are proven.
+            faults: decide about each new connection.
+            patience: seconds for the first bytes, and for a TLS handshake.
+            advice: a sentence for clients of each protocol that is not served, or whose handshake fails.
+            report: called with the reason of each rejection, advice and the client; by default the log has each once.
+            others: returns the number of connections that are proven.
         """
         self._who = who
-        self._plain_http = plain_http
-        offered = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: https}
+        offered = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: http}
         self._factories = {speech: factory for speech, factory in offered.items() if factory is not None}
         self._tls = tls
         self._advice = advice
-        self._faults = faults
-        self._verdict = faults.connection_verdict
+        self._report = self._log if report is None else report
+        self._others = others
+        self._faults = NoFaults() if faults is None else faults
+        self._verdict = self._faults.connection_verdict
         self._last_verdict = self._verdict()
         self._patience = patience
         self._admission = admission
@@ -186,6 +246,16 @@ class Listener:
         self._answering.set()
         self.rejected: Counter[str] = Counter()
 
+    def offer(self, *, http: ProtocolFactory, tls: ssl.SSLContext) -> None:
+        """Serve HTTP and TLS too, from now on."""
+        self._factories[PeerProtocol.HTTP] = http
+        self._tls = tls
+
+    @property
+    def is_serving(self) -> bool:
+        """Return whether it accepts connections, or will when a fault ends."""
+        return self._accepting is not None and not self._accepting.done()
+
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen on `host`, by default loopback, and return the port. Raises ListenError."""
         server = bind(self._who, host, port)
@@ -194,6 +264,7 @@ class Listener:
 
     def serve(self, server: socket.socket) -> None:
         """Serve the connections of a listening socket, and own it."""
+        server.setblocking(False)
         self._server = server
         self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._who}")
 
@@ -241,7 +312,7 @@ class Listener:
             async with asyncio.TaskGroup() as group:
                 while True:
                     try:
-                        connection = await self._admission.accept(server)
+                        connection = await self._admission.accept(server, self._others)
                     except OSError as error:
                         if self._server is None:
                             server = sockets.enter_context(await self._open_again(server))
@@ -275,7 +346,7 @@ class Listener:
         except TimeoutError:
             self._reject("silent")
         except OSError as error:
-            advice = _UNTRUSTED if isinstance(error, ssl.SSLError) else ""
+            advice = self._advice.get(PeerProtocol.TLS, "") if isinstance(error, ssl.SSLError) else ""
             self._reject(f"broken off: {getattr(error, 'reason', None) or error.strerror or error}", advice)
         except Exception:
             log.exception("%s could not serve a connection", self._who)
@@ -301,9 +372,12 @@ class Listener:
                 self._reject(PeerProtocol.TLS.value, self._advice.get(PeerProtocol.TLS, ""))
                 return False
             case ConnectionVerdict.SERVE:
-                tls = self._tls if first == TLS_HANDSHAKE else None
+                tls = await self._tls_context() if first == TLS_HANDSHAKE else None
                 await self._hand_over(connection, self._sniffer, tls=tls)
         return True
+
+    async def _tls_context(self) -> ssl.SSLContext | None:
+        return await self._tls() if callable(self._tls) else self._tls
 
     async def _hand_over(
         self, connection: socket.socket, factory: ProtocolFactory, *, tls: ssl.SSLContext | None
@@ -316,38 +390,32 @@ class Listener:
         return Sniffer(self._stand_ins, self._admission, self._choose, patience=self._patience)
 
     def _choose(self, speech: PeerProtocol, transport: asyncio.Transport, seen: bytes) -> asyncio.Protocol | None:
-        needs_tls = self._tls is not None and not self._plain_http and transport.get_extra_info("sslcontext") is None
         is_foreign = foreign_protocol(seen) is not None
-        advice = self._advice.get(PeerProtocol.GARBAGE if is_foreign else speech, "")
-        if not is_foreign and speech in self._factories and not (speech is PeerProtocol.HTTP and needs_tls):
+        if not is_foreign and speech in self._factories:
             return self._factories[speech]()
+        advice = self._advice.get(PeerProtocol.GARBAGE if is_foreign else speech, "")
+        self._reject(speech.value, advice, describe_client(seen) if seen else "")
         if speech is PeerProtocol.HTTP:
-            self._reject("HTTP without TLS" if needs_tls else speech.value, advice, describe_client(seen))
             body = f"{advice}\n".encode()
             transport.write(_REFUSAL % (len(body), body))
             transport.close()
+        elif is_foreign and speech is PeerProtocol.AMQP:
+            transport.write(SASL_HEADER)  # the version that is served
+            transport.close()
         else:
-            self._reject(speech.value, advice, describe_client(seen) if seen else "")
-            if is_foreign and speech is PeerProtocol.AMQP:
-                transport.write(SASL_HEADER)  # the version that is served
-                transport.close()
-            else:
-                transport.abort()
+            transport.abort()
         return None
 
     def _reject(self, reason: str, advice: str = "", client: str = "") -> None:
-        """Count a rejection, and log each reason once: a flood of garbage must not fill a disk."""
         self.rejected[reason] += 1
+        self._report(reason, advice, client)
+
+    def _log(self, reason: str, advice: str, client: str) -> None:
+        """Log each reason once: a flood of garbage must not fill a disk."""
         if self.rejected[reason] == 1:
             found = f": {client}" if client else ""
             sentence = f". {advice}" if advice else ""
-            log.warning(
-                "%s turned a connection away: %s%s%s (logged once)",
-                self._who,
-                reason,
-                found,
-                sentence,
-            )
+            log.warning("%s turned a connection away: %s%s%s (logged once)", self._who, reason, found, sentence)
 
 
 def bind(

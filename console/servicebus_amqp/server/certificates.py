@@ -1,4 +1,4 @@
-"""Certificates of the sandbox: an authority and one server certificate, new for each run.
+"""Certificates of a server: an authority and one server certificate, made together.
 
 The authority's key is never written, so it can sign no other certificate. Clients trust the file `ca_file`. No sockets
 here.
@@ -6,9 +6,7 @@ here.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,38 +17,28 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from servicebus_amqp.server.listener import Certificates
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-_LIFETIME = timedelta(days=90)
+LIFETIME = timedelta(days=90)
 _CLOCK_SKEW = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """PEM files: the authority's certificate for clients, the server's chain and key for `server_context`."""
-
-    ca_file: Path
-    server_file: Path
-    key_file: Path
-
-    def server_context(self) -> ssl.SSLContext:
-        """Return the server's TLS context: 1.2 or newer, no client certificates, no ALPN."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.server_file, self.key_file)
-        return context
-
-
-def make_certificates(folder: Path, *, host_names: Iterable[str] = ()) -> Certificates:
+def make_certificates(
+    folder: Path, *, host_names: Iterable[str] = (), owner: str = "Sandbox", lifetime: timedelta | None = None
+) -> Certificates:
     """Write new certificates for the loopback names and `host_names` (names or addresses) under `folder`.
 
-    The folder is created if it is missing and private (0700), the key's file too (0600). Raises OSError.
+    owner: the first word of their subjects. lifetime: 90 days by default. The folder is created if it is missing and
+    private (0700), the key's file too (0600). Raises OSError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     names = tuple(dict.fromkeys((*LOOPBACK_NAMES, *host_names)))
-    ca = _authority(ca_key)
-    server = _server(ca, ca_key, server_key, names)
+    until = datetime.now(UTC) + (lifetime or LIFETIME)
+    ca = _authority(owner, ca_key, until)
+    server = _server(ca, ca_key, _builder(_name(f"{owner} Server"), ca.subject, server_key, ca_key, until), names)
     files = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     files.ca_file.write_bytes(ca.public_bytes(Encoding.PEM))
     files.server_file.write_bytes(server.public_bytes(Encoding.PEM))
@@ -60,21 +48,17 @@ def make_certificates(folder: Path, *, host_names: Iterable[str] = ()) -> Certif
     return files
 
 
-def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    name = _name("Sandbox Authority")
+def _authority(owner: str, key: ec.EllipticCurvePrivateKey, until: datetime) -> x509.Certificate:
+    name = _name(f"{owner} Authority")
     usage = _usage(digital_signature=False, signs_certificates=True)
-    builder = _builder(name, name, key.public_key(), key.public_key())
+    builder = _builder(name, name, key, key, until)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
 
 
 def _server(
-    ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
-    key: ec.EllipticCurvePrivateKey,
-    names: tuple[str, ...],
+    ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, builder: x509.CertificateBuilder, names: tuple[str, ...]
 ) -> x509.Certificate:
-    builder = _builder(_name("Sandbox Server"), ca.subject, key.public_key(), ca_key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     usage = _usage(digital_signature=True, signs_certificates=False)
     builder = builder.add_extension(usage, critical=True)
@@ -86,22 +70,23 @@ def _server(
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    issuer_key: ec.EllipticCurvePublicKey,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    until: datetime,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    public_key = key.public_key()
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _LIFETIME)
+        .not_valid_before(datetime.now(UTC) - _CLOCK_SKEW)
+        .not_valid_after(until)
     )
     # strict clients need both key identifiers
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return builder.add_extension(authority, critical=False)
 
 
