@@ -57,15 +57,6 @@ async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_a
         assert "unreachable" not in console.screen()
 
 
-async def test_old_depths_are_grey_and_say_when_they_were_read(open_console: Any, made: Any) -> None:
-    old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in made.queues({3: 1_204}))
-    async with open_console(made.snapshot(queues=old), size=(140, 40)) as console:
-        assert "1m11s ago" in console.screen()
-        place = next(y for y, row in enumerate(console.rows()) if row.startswith(" parked"))
-        number = next(segment for segment in strip_of(console, place) if "1,204" in segment.text)
-        assert number.style.color == muted(console)
-
-
 async def test_silence_is_said_after_a_while(open_console: Any, made: Any) -> None:
     clock = [0.0]
     async with open_console(made.snapshot(), monotonic=lambda: clock[0]) as console:
@@ -135,19 +126,6 @@ async def test_when_most_entities_go_the_rest_is_in_sight(open_console: Any, mad
         await console.press(*["down"] * 39)
         await console.told(made.snapshot())
         assert "▸● orders" in console.screen()
-
-
-async def test_many_queues_are_summed_up(open_console: Any, made: Any) -> None:
-    queues = list(made.queues({1: 5, 30: 7}, number=64))
-    queues[40] = replace(queues[40], in_rotation=False)
-    async with open_console(made.snapshot(queues=tuple(queues)), size=(80, 40)) as console:
-        row = {
-            name: next(row for row in console.rows() if row.startswith(f" {name}")).split()
-            for name in ("queue", "parked", "accepts")
-        }
-        assert row["queue"][-2:] == ["+55", "all"]
-        assert row["parked"][-2:] == ["7", "12"]
-        assert " ".join(row["accepts"]).endswith("54/55 63/64")
 
 
 async def test_wide_names_keep_the_columns(open_console: Any, made: Any) -> None:

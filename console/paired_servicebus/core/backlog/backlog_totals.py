@@ -215,6 +215,17 @@ def stranded_messages(unused: UnusedView) -> dict[int, int]:
     return {index: number for index, number in counts.items() if number}
 
 
+def oldest_for(snapshot: Snapshot, path: str) -> tuple[float | None, bool]:
+    """Return since when a message for this destination is parked, and whether none is known to be older.
+
+    A peek shows the first message of a queue only: those behind it may be for the same destination, and are newer.
+    """
+    first = [(queue.oldest.enqueued_at, queue.oldest.destination.casefold()) for queue in snapshot.queues]
+    own = min((at for at, destination in first if at is not None and destination == path.casefold()), default=None)
+    filled = any(queue.depth != 0 and queue.oldest.enqueued_at is None for queue in snapshot.queues)
+    return own, own is not None and not filled and all(at is None or at >= own for at, _ in first)
+
+
 def _growth(snapshot: Snapshot) -> float | None:
     counted = snapshot.parked
     if counted is not None and counted.drained_per_second is not None:

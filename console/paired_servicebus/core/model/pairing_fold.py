@@ -20,10 +20,12 @@ from paired_servicebus.core.model.fleet_view import (
     FleetEngine,
     FleetEntity,
     FleetEntityState,
+    FleetOrder,
     FleetStatus,
     FleetView,
 )
 from paired_servicebus.core.model.snapshot import NOWHERE, PRIMARY, DestinationView, EntityView, Snapshot
+from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import join_names
 from paired_servicebus.core.text.time_format import clock
 
@@ -36,6 +38,8 @@ STATES_FIRST: Final = (*WORST_FIRST[:-2], State.HEALTHY, State.UNKNOWN)
 BACKLOG: Final = "backlog"
 LOST_IN: Final = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
 """States in which a refused call is no error of a single message."""
+ORDERED: Final = {"force": State.FORCED, "pin": State.PINNED}
+"""The state that a standing order over the fleet makes, by its verb."""
 NO_SENDS: Final = "no sends"
 UNKNOWN: Final = "unknown"
 UNEXPLAINED: Final = "failure"
@@ -250,8 +254,9 @@ def fold(
     known = fleet.entities if fleet is not None else ()
     theirs = {one.path.casefold(): one if old is None else _as_old(one) for one in known}
     me = fleet.me if fleet is not None else ""
-    found = [_entity(me, one, theirs.pop(one.path.casefold(), None), aside) for one in entities]
-    found += [_entity(me, None, one, aside) for one in theirs.values()]
+    orders = fleet.orders if fleet is not None else ()
+    found = [_entity(me, one, theirs.pop(one.path.casefold(), None), aside, orders) for one in entities]
+    found += [_entity(me, None, one, aside, orders) for one in theirs.values()]
     if fleet is None:
         return PairingView(at=at, entities=tuple(found))
     engines = tuple(_own(one, entities, at) if fleet.is_me(one) else one for one in fleet.engines)
@@ -301,17 +306,23 @@ LATE: Final = 5.0
 """Seconds that a reading of the board may be late."""
 
 
-def _entity(me: str, here: EntityView | None, theirs: FleetEntity | None, aside: Mapping[str, int]) -> PairingEntity:
+def _entity(
+    me: str,
+    here: EntityView | None,
+    theirs: FleetEntity | None,
+    aside: Mapping[str, int],
+    orders: Sequence[FleetOrder],
+) -> PairingEntity:
     path = here.path if here is not None else theirs.path if theirs is not None else ""
     parts = [*([theirs] if theirs is not None else []), *([part_of(me, here)] if here is not None else [])]
     total = sum_parts(path, parts)
     if (held := aside.get(path.casefold())) is not None:
         total = replace(total, held_back=(total.held_back or 0) + held)
     own = _values(here) if here is not None else {"accepted": 0, "diverted": 0, "failed": 0}
-    return PairingEntity(**own | (_over(here, total) if theirs is not None else {}), here=here, total=total)
+    return PairingEntity(**own | (_over(here, total, orders) if theirs is not None else {}), here=here, total=total)
 
 
-def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
+def _over(here: EntityView | None, total: FleetEntity, orders: Sequence[FleetOrder]) -> dict[str, Any]:
     """Return the values of an entity that are those of all its engines."""
     state = next((state for state, _ in total.states), State.UNKNOWN)
     is_here = here is not None and here.state is state
@@ -320,7 +331,7 @@ def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
         "path": total.path,
         "state": state,
         "since": began if began is not None else here.since if here is not None else 0.0,
-        "why": here.why if here is not None and is_here else _why(state, total),
+        "why": here.why if here is not None and is_here else _why(state, total, orders),
         "route": _route(total),
         "sends_per_second": total.sends_per_second or 0.0,
         "refused_per_second": total.refused_per_second or 0.0,
@@ -330,8 +341,13 @@ def _over(here: EntityView | None, total: FleetEntity) -> dict[str, Any]:
     }
 
 
-def _why(state: State, total: FleetEntity) -> str:
-    """Return why it is in its worst state, which is that of other engines."""
+def _why(state: State, total: FleetEntity, orders: Sequence[FleetOrder]) -> str:
+    """Return why it is in its worst state, which is that of other engines: who ordered it, or what failed."""
+    path = total.path.casefold()
+    ordered = (one for one in orders if one.until and ORDERED.get(one.verb) is state)
+    if order := next((one for one in ordered if path in (it.casefold() for it in one.targets)), None):
+        reason = f" “{untrusted_text.reason(order.why)}”" if order.why else ", no reason given"
+        return f"{state} by {untrusted_text.name(order.by)} {clock(order.at)}{reason}; stays until released"
     where = f"at {join_names((name for name, one, _ in total.engines if one is state), 3)}"
     if state in WELL:
         return "sends go to the primary" if state is State.HEALTHY else "no sends at any engine"

@@ -438,20 +438,26 @@ def _unwell(entity: FleetEntity) -> int:
     return sum(count for state, count in entity.states if state not in WELL)
 
 
+def engines_by_state(entity: FleetEntity, view: FleetView) -> dict[State, tuple[int, list[str]]]:
+    """Return of each state the number of engines, and their names as far as they are known; the worst first."""
+    named: dict[State, list[str]] = {}
+    for engine, state, _since in entity.engines:
+        named.setdefault(state, []).append(engine)
+    unwell = {engine for engine, _, _ in entity.engines}
+    well = [one.engine for one in _reporting(view) if one.engine not in unwell and any(dict(one.states).values())]
+    counts = {state: count for state, count in entity.states if count}
+    if len(well) == counts.get(State.HEALTHY):  # else some of them do not have the entity
+        named[State.HEALTHY] = well
+    return {state: (count, named.get(state, [])) for state, count in counts.items()}
+
+
 def dissenters(entity: FleetEntity, view: FleetView) -> Part:
     """Return the smaller side of a disagreement: "healthy at web-1, web-2"; empty where engines agree."""
     if not entity.disagrees:
         return ()
-    sides: dict[State, list[str]] = {}
-    for engine, state, _since in entity.engines:
-        sides.setdefault(state, []).append(engine)
-    unwell = {engine for engine, _, _ in entity.engines}
-    well = [one.engine for one in _reporting(view) if one.engine not in unwell]
-    counts = {state: count for state, count in entity.states if count}
-    sides.setdefault(State.HEALTHY, well)
-    state, count = min(counts.items(), key=lambda pair: (pair[1], WORST_FIRST.index(pair[0])))
-    side = sides.get(state, [])
-    if len(side) != count:  # engines that do not have the entity, or states without names
+    sides = engines_by_state(entity, view)
+    state, (count, side) = min(sides.items(), key=lambda pair: (pair[1][0], WORST_FIRST.index(pair[0])))
+    if len(side) != count:  # states without names
         return (f"{count:,} {state}",)
     counts_of_names = (min(len(side), MAX_LISTED), 4, 2, 1)
     return tuple(dict.fromkeys(f"{state} at {names(side, most)}" for most in counts_of_names if most <= len(side)))

@@ -167,7 +167,7 @@ def _story(view: View) -> Iterator[Found]:
 
 
 def _event_line(entry: LogEntry) -> str:
-    return f"{_time(entry.at)} {entry.sentence.subject} {entry.text}"
+    return " ".join(filter(None, (_time(entry.at), entry.engine, entry.sentence.subject, entry.text)))
 
 
 def _last(view: View) -> Iterator[Found]:

@@ -16,13 +16,7 @@ from paired_servicebus.ui.state.selection import move_selection
 from paired_servicebus.ui.state.view import QUIET_ROWS, QUIET_ROWS_HIGH, Page, View
 from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, ClientTable
 from paired_servicebus.ui.widgets.cost_table import CostTable
-from paired_servicebus.ui.widgets.dashboard_parts import (
-    WIDE,
-    BacklogStrip,
-    PairingLine,
-    RecentEvents,
-    SyphonLine,
-)
+from paired_servicebus.ui.widgets.dashboard_parts import PairingLine, RecentEvents, SyphonLine
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.fleet_strip import EngineHead, EngineTable, FleetStrip
@@ -37,8 +31,8 @@ from paired_servicebus.ui.widgets.frame.page_lines import (
 )
 from paired_servicebus.ui.widgets.graph_parts import EntityGraphs, GraphStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
-from paired_servicebus.ui.widgets.queue_table import QueueDetail, QueueHead, QueueTable, UnusedTable
-from paired_servicebus.ui.widgets.timeline_list import EventInFull, TimelineHead, TimelineList
+from paired_servicebus.ui.widgets.queue_table import DestinationTable, QueueDetail, QueueHead, QueueTable, UnusedTable
+from paired_servicebus.ui.widgets.timeline_list import WIDE, EventInFull, TimelineHead, TimelineList
 
 # The frame of every page: summary on top, answer and keys at the bottom, the page's own widgets between them.
 #
@@ -146,7 +140,7 @@ def with_size(view: View, size: Size) -> View:
 class DashboardScreen(PageScreen):
     """One engine: what is wrong, in which detail, and what can be done, from top to bottom."""
 
-    PARTS = (PairingLine, EntityHead, EntityTable, FleetStrip, GraphStrip, BacklogStrip, SyphonLine, RecentEvents)
+    PARTS = (PairingLine, EntityHead, EntityTable, FleetStrip, GraphStrip, DestinationTable, SyphonLine, RecentEvents)
     DEFAULT_CSS = """
     DashboardScreen SummaryLines { height: 4; }
     DashboardScreen PairingLine { display: none; }
@@ -154,11 +148,11 @@ class DashboardScreen(PageScreen):
     DashboardScreen EntityTable { height: 3fr; min-height: 6; }
     DashboardScreen FleetStrip { display: none; height: 4; }
     DashboardScreen GraphStrip { height: 4; }
-    DashboardScreen BacklogStrip { display: none; height: 6; }
+    DashboardScreen DestinationTable { display: none; height: 5; }
     DashboardScreen SyphonLine { height: 2; }
     DashboardScreen RecentEvents { height: 2fr; min-height: 3; }
     DashboardScreen.-tall PairingLine { display: block; }
-    DashboardScreen.-tall BacklogStrip { display: block; }
+    DashboardScreen.-tall DestinationTable { display: block; }
     DashboardScreen.-tall.-wide GraphStrip { height: 6; }
     DashboardScreen.-high.-wide GraphStrip { height: 10; }
     DashboardScreen.-tiny EntityTable { min-height: 4; }
@@ -168,8 +162,8 @@ class DashboardScreen(PageScreen):
     DashboardScreen.-fleet.-tiny FleetStrip { height: 3; }
     DashboardScreen.-fleet GraphStrip { display: none; }
     DashboardScreen.-fleet.-tall GraphStrip { display: block; }
-    DashboardScreen.-fleet.-tall BacklogStrip { display: none; }
-    DashboardScreen.-fleet.-high BacklogStrip { display: block; }
+    DashboardScreen.-fleet.-tall DestinationTable { display: none; }
+    DashboardScreen.-fleet.-high DestinationTable { display: block; }
     DashboardScreen.-fleet.-tall FleetStrip { height: 6; }
     """
 
@@ -194,10 +188,13 @@ class EntityScreen(PageScreen):
 
 
 class BacklogScreen(PageScreen):
-    """The backlog queues: each with its depth, the selected one in detail, and the unused ones."""
+    """The backlog: parked by destination, each queue with its depth, the selected one in detail, the unused ones."""
 
-    PARTS = (QueueHead, QueueTable, QueueDetail, UnusedTable)
+    PARTS = (DestinationTable, QueueHead, QueueTable, QueueDetail, UnusedTable)
     DEFAULT_CSS = """
+    BacklogScreen DestinationTable { height: 3; }
+    BacklogScreen.-tiny DestinationTable { height: 2; }
+    BacklogScreen.-tall DestinationTable { height: 5; }
     BacklogScreen QueueHead { height: 2; }
     BacklogScreen QueueTable { height: 3fr; min-height: 5; }
     BacklogScreen QueueDetail { height: 5; }

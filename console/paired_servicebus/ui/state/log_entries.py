@@ -3,6 +3,9 @@
 Screen and headless output share the sentences. Receipts, counts and repetitions of another event have none. A repeated
 sentence is counted, and a command and its outcome are one entry. Folded, an entity's pings are counted on the change
 they belong to, and a suspect that fails over is one entry.
+
+Engines of other hosts write no record here: their entries are what changed between two states of the fleet, at the time
+that they reported. An engine's own entries keep their order; those of others are put between them by time.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.entity_state import WELL, State
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetEntityState, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.pairing_events import (
     CommandEnded,
     DeadLettered,
@@ -22,9 +26,12 @@ from paired_servicebus.core.model.pairing_events import (
     Record,
     StateChanged,
 )
+from paired_servicebus.core.model.pairing_fold import MAX_NAMED
+from paired_servicebus.core.operator.fleet_sentences import order_head
 from paired_servicebus.core.operator.why_line import failover_cause
 from paired_servicebus.core.text.number_format import milliseconds, plural
 from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.core.text.untrusted_text import name, names, natural, reason
 from paired_servicebus.ui.render.spans import LOOKS, Role
 
 
@@ -160,13 +167,15 @@ class LogEntry:
     place: tuple[str, int] | None = None
     """Boot and seq of the event, to which a later outcome is added."""
     number: int = 0
-    """Counts entries from 1; an entry that repeats keeps its number."""
+    """Counts entries from 1, those of other engines from -1 down; an entry that repeats keeps its number."""
     state: str = ""
     """The new state, if it is a change of state."""
     short: str = ""
     """The text in lists, if it is shorter than the sentence's."""
     pings: Pings | None = None
     """The pings that are folded onto it."""
+    engine: str = ""
+    """The engine that it is about; empty: none alone."""
 
     @property
     def text(self) -> str:
@@ -185,11 +194,12 @@ class LogEntry:
 Log = tuple[LogEntry, ...]
 
 
-def append(log: Log, records: Iterable[Record], *, fold: bool = False) -> Log:
+def append(log: Log, records: Iterable[Record], *, fold: bool = False, engine: str = "") -> Log:
     """Return the log with the records that are not routine, at most MAX_ENTRIES entries.
 
     Args:
         fold: count pings on the change they belong to, and join a suspect with its failover.
+        engine: the engine's name in its fleet; empty: there is none.
     """
     entries = list(log)
     for record in records:
@@ -199,7 +209,7 @@ def append(log: Log, records: Iterable[Record], *, fold: bool = False) -> Log:
         elif fold and isinstance(event, PingFailed | PingAccepted):
             _add_ping(entries, record, event)
         elif has_sentence(event):
-            _add(entries, _entry(record), fold=fold)
+            _add(entries, replace(_entry(record), engine=engine), fold=fold)
     return tuple(entries[-MAX_ENTRIES:])
 
 
@@ -216,7 +226,7 @@ def ping_counts(pings: Pings) -> str:
 
 
 def _next(log: Sequence[LogEntry]) -> int:
-    return log[-1].number + 1 if log else 1
+    return next((entry.number for entry in reversed(log) if entry.number > 0), 0) + 1
 
 
 def _entry(record: Record) -> LogEntry:
@@ -250,7 +260,10 @@ def _add(entries: list[LogEntry], new: LogEntry, *, fold: bool) -> None:
         new, number = replace(new, times=before.times + 1), before.number
     elif fold and new.state:
         new = _after_last_change(entries, new)
-    entries.append(replace(new, number=number))
+    place = len(entries)
+    while place and entries[place - 1].number < 0 and entries[place - 1].at > new.at:
+        place -= 1
+    entries.insert(place, replace(new, number=number))
 
 
 def _after_last_change(entries: list[LogEntry], new: LogEntry) -> LogEntry:
@@ -272,7 +285,7 @@ def _last_change(entries: Sequence[LogEntry], subject: str) -> int | None:
     """Return the index of the entity's latest change, or of pings whose change is not in the log."""
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
-        if entry.sentence.subject == subject and (entry.state or entry.pings is not None):
+        if entry.number > 0 and entry.sentence.subject == subject and (entry.state or entry.pings is not None):
             return index
     return None
 
@@ -300,3 +313,108 @@ def _add_outcome(entries: list[LogEntry], record: Record, event: CommandEnded) -
             text = f"{entry.sentence.text}: {event.outcome}"
             entries[index] = replace(entry, sentence=Sentence(entry.sentence.subject, text))
             return
+
+
+# -- other engines -----------------------------------------------------------------------------------------------------
+
+MAX_AT_ONCE: Final = 100
+"""Entries about other engines of one change of the fleet; anybody with Send may claim any number of engines."""
+MAX_ALIKE: Final = 3
+"""Engines with an entry each where they report alike."""
+FLEET: Final = "fleet"
+
+
+def append_fleet(log: Log, was: FleetView | None, now: FleetView, at: float) -> Log:
+    """Return the log with what changed at other engines, and with new orders over the fleet; none is later than `at`.
+
+    was: None, the fleet was not known before: then what stands now is new.
+    """
+    if was is not None and (was.engines, was.orders) == (now.engines, now.orders):
+        return log
+    known = {(one.engine, one.boot): one for one in was.engines} if was is not None else {}
+    orders = {one.id for one in was.orders} if was is not None else ()
+    others = (one for one in now.engines if not now.is_me(one) and not one.is_claimed)
+    found = [new for one in others for new in _of_engine(known.get((one.engine, one.boot)), one, was is None)]
+    found = [*_grouped(found), *(_of_order(one) for one in now.orders if one.id not in orders)]
+    if left := found[MAX_AT_ONCE:]:
+        many = Sentence(FLEET, f"{plural(len(left), 'more change')} of other engines at once: page 7 has the engines")
+        found[MAX_AT_ONCE:] = [LogEntry(at=at, sentence=many, role=Role.MUTED)]
+    entries, number = list(log), min((one.number for one in log), default=0)
+    for new in sorted(found, key=lambda one: one.at):
+        number = min(number, 0) - 1
+        entry = replace(new, at=min(new.at, at), number=number, kind=FLEET)
+        place = len(entries)
+        while place and entries[place - 1].at > entry.at:
+            place -= 1
+        entries.insert(place, entry)
+    return tuple(entries[-MAX_ENTRIES:])
+
+
+def _grouped(found: Sequence[LogEntry]) -> list[LogEntry]:
+    """Return one entry for what many engines report alike, at the time of the first, with their names."""
+    alike: dict[tuple[str, str], list[LogEntry]] = {}
+    for entry in found:
+        alike.setdefault((entry.sentence.subject, entry.sentence.text.partition(" since ")[0]), []).append(entry)
+    grouped: list[LogEntry] = []
+    for (subject, text), entries in alike.items():
+        if len(entries) <= MAX_ALIKE:
+            grouped += entries
+            continue
+        first = min(entries, key=lambda one: one.at)
+        who = names(sorted((one.engine for one in entries), key=natural), MAX_NAMED)
+        number = f"{len(entries):,} engines"
+        grouped.append(replace(first, sentence=Sentence(subject, f"{text}: {who}"), engine=number))
+    return grouped
+
+
+def _of_engine(was: FleetEngine | None, now: FleetEngine, is_first: bool) -> list[LogEntry]:
+    """Return what an engine's documents say that those before did not."""
+    found, bad = list[LogEntry](), {one.path: one for one in now.not_well if one.state not in WELL}
+    text = _of_status(was, now, is_first)
+    if text:
+        at = now.started_at if text.startswith("started") else now.heard_at
+        found.append(LogEntry(at=at, sentence=Sentence("engine", text), engine=name(now.engine)))
+    before = {one.path: one for one in was.not_well if one.state not in WELL} if was is not None else {}
+    for path, one in bad.items():
+        old = before.get(path)
+        if old is None or old.state is not one.state or abs(old.since - one.since) > SAME_SECONDS:
+            found.append(_of_state(now, path, one))
+    is_whole = sum(number for state, number in now.states if state not in WELL) == len(bad)
+    for path in before if is_whole and now.status is FleetStatus.REPORTING else ():
+        if path not in bad:
+            well = Sentence(name(path), "no longer " + before[path].state)
+            found.append(
+                LogEntry(at=now.heard_at, sentence=well, role=LOOKS[State.HEALTHY].role, engine=name(now.engine))
+            )
+    return found
+
+
+SAME_SECONDS: Final = 1.0
+"""Between two times of one change: a presence and a report may round differently."""
+
+
+def _of_status(was: FleetEngine | None, now: FleetEngine, is_first: bool) -> str:
+    if was is not None and was.status is now.status:
+        return ""
+    if now.status is FleetStatus.SILENT:
+        return "silent: no document since"
+    if now.status is FleetStatus.ENDED:
+        return f"ended: {reason(now.reason) or 'no reason given'}"
+    if was is not None:
+        return "reports again"
+    return "" if is_first else f"started {name(now.version)}"
+
+
+def _of_state(engine: FleetEngine, path: str, one: FleetEntityState) -> LogEntry:
+    began = one.first_failure_at
+    cause = f": {one.first_failure_kind or 'failure'} since {clock(began)}" if began is not None else ""
+    return LogEntry(
+        at=one.since, sentence=Sentence(name(path), f"{one.state}{cause}"), role=LOOKS[one.state].role,
+        engine=name(engine.engine), state=one.state,
+    )  # fmt: skip
+
+
+def _of_order(order: FleetOrder) -> LogEntry:
+    """Return who ordered what until when, and why."""
+    text = f"{order_head(order, order.at)}: {reason(order.why) or 'no reason given'}"
+    return LogEntry(at=order.at, sentence=Sentence("order", text), role=Role.KEY, engine=FLEET)

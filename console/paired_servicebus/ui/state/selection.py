@@ -6,7 +6,6 @@ A selection is a name, so it follows its row. Not here: the order of rows (view.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -66,9 +65,10 @@ def entries(log: Log, words: str) -> Sequence[LogEntry]:
 
 def place_of(shown: Sequence[LogEntry], cursor: int | None) -> int:
     """Return the place of the selected entry, or of the one after it; -1 if nothing is shown."""
-    if cursor is None:
-        return len(shown) - 1
-    return min(bisect_left(shown, cursor, key=lambda entry: entry.number), len(shown) - 1)
+    numbers = [entry.number for entry in shown] if cursor is not None else []
+    if cursor in numbers:
+        return numbers.index(cursor)
+    return next((place for place, number in enumerate(numbers) if 0 < (cursor or 0) < number), len(shown) - 1)
 
 
 def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePosition:
@@ -107,7 +107,7 @@ def _at(position: TimelinePosition, shown: Sequence[LogEntry], place: int) -> Ti
 
 
 def _text(entry: LogEntry) -> str:
-    return f"{entry.sentence.subject} {entry.text} {entry.kind}".casefold()
+    return f"{entry.engine} {entry.sentence.subject} {entry.text} {entry.kind}".casefold()
 
 
 class PageRows(NamedTuple):

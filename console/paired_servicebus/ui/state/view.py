@@ -503,8 +503,9 @@ def apply_news(view: View, news: News) -> View:
         case Snapshot():
             return _with_snapshot(view, news)
         case Records(records):
-            folded = event_log.append(view.log, records, fold=True)
-            return replace(view, log=folded, each_log=event_log.append(view.each_log, records))
+            me = view.snapshot.fleet.me if view.snapshot is not None and view.snapshot.fleet is not None else ""
+            folded = event_log.append(view.log, records, fold=True, engine=me)
+            return replace(view, log=folded, each_log=event_log.append(view.each_log, records, engine=me))
         case Skipped(count):
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
             folded = event_log.append_missed(view.log, count, at=at)
@@ -576,7 +577,7 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
     clients = [one.id for one in snapshot.gateway.clients] if snapshot.gateway is not None else []
     marks = view.marks and view.marks.intersection(entity.path for entity in entities)
     return replace(
-        view,
+        _with_fleet(view, snapshot),
         snapshot=snapshot,
         elapsed=0.0,
         selected="" if on_fold else selected,
@@ -589,6 +590,16 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
         link_reason="",
         answer=_answer_now(view.answer, snapshot),
     )
+
+
+def _with_fleet(view: View, snapshot: Snapshot) -> View:
+    """Return the view with what changed at other engines among its events."""
+    if snapshot.fleet is None:
+        return view
+    was = view.snapshot.fleet if view.snapshot is not None else None
+    logs = (event_log.append_fleet(log, was, snapshot.fleet, snapshot.at) for log in (view.log, view.each_log))
+    log, each = logs
+    return replace(view, log=log, each_log=each)
 
 
 def follow_order(view: View, order_id: str, text: str) -> View:

@@ -1,6 +1,6 @@
 """One entity in full: state and why-line, possible changes, pings, sends by route and outcome; and its events.
 
-Each part has its lines regardless of data, so that nothing moves when data arrive.
+Each part has its lines regardless of figures, so that nothing moves when these arrive.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.pairing_fold import PairingEntity
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
+from paired_servicebus.core.operator.fleet_sentences import engines_by_state
 from paired_servicebus.core.operator.why_line import StateOutlook, outlook, pings
 from paired_servicebus.core.text.number_format import (
     count,
@@ -23,6 +24,7 @@ from paired_servicebus.core.text.number_format import (
     time_or_day,
 )
 from paired_servicebus.core.text.time_format import age, until
+from paired_servicebus.core.text.untrusted_text import name
 from paired_servicebus.ui.render.spans import (
     BLANK,
     LOOKS,
@@ -32,6 +34,8 @@ from paired_servicebus.ui.render.spans import (
     cut,
     fit,
     line,
+    name_list,
+    pack,
     ping_mark,
     rule,
     shorten,
@@ -39,15 +43,16 @@ from paired_servicebus.ui.render.spans import (
 )
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.summary import why_now
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import View, pairing_in
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.timeline_list import engine_of, has_engines
 
 LABEL: Final = 14
 WHY_LINES: Final = 2
 WAYS: Final = 2
 """Changes of state that are shown; no state has more."""
-FIXED: Final = 11
-"""Lines of all parts but the routes'."""
+FIXED_SENDS: Final = 2
+"""Lines of the sends without the routes."""
 NUMBER: Final = 13
 
 
@@ -64,10 +69,32 @@ class EntityFacts(Lines):
             rule(entity.path, width, note=Span(_place(view), Role.MUTED)),
             *_standing(entity, width, view.now),
             *_ways(entity.here or entity, snapshot, width, view.now),
-            *_pings(entity.here or entity, width, view.now),
-            *_sends(entity.here or entity, snapshot, width, rows=max(1, height - FIXED)),
+            *_elsewhere(entity, snapshot, width),
         ]
+        if entity.here is not None:
+            shown += _pings(entity.here, width, view.now)
+            shown += _sends(entity.here, snapshot, width, rows=max(1, height - len(shown) - FIXED_SENDS))
         return [Line(cut(one.spans, width), one.ground) for one in shown]
+
+
+def _elsewhere(entity: PairingEntity, snapshot: Snapshot, width: int) -> list[Line]:
+    """Return which engines are in which state, a line a state, the worst first; with no fleet nothing."""
+    fleet = pairing_in(snapshot).fleet
+    if fleet is None:
+        return []
+    found = engines_by_state(entity.total, fleet)
+    lines = [
+        rule(
+            "engines",
+            width,
+            note=Span(f"{entity.total.silent:,} silent", Role.SUSPECT) if entity.total.silent else None,
+        )
+    ]
+    for state, (number, named) in found.items():
+        look = LOOKS[state]
+        who = pack((name_list([name(one) for one in named]),), width - LABEL - 8) if named else ""
+        lines.append(line(Span(fit(f" {look.glyph} {state}", LABEL + 2), look.role), Span(f"{number:>4,}  {who}")))
+    return lines
 
 
 def _place(view: View) -> str:
@@ -85,6 +112,7 @@ def _standing(entity: PairingEntity, width: int, now: float) -> list[Line]:
         Span(age(now - entity.since)),
         Span("  route ", Role.MUTED),
         Span(entity.route),
+        *_parked(entity),
         Span("  sends ", Role.MUTED),
         Span(f"{rate(entity.sends_per_second)}/s"),
         Span(f"  {'slow, ' if entity.is_slow else ''}p99 {milliseconds(entity.p99)}" if entity.p99 is not None else ""),
@@ -93,6 +121,12 @@ def _standing(entity: PairingEntity, width: int, now: float) -> list[Line]:
     )
     why = wrap(why_now(entity, now), width - 4, lines=WHY_LINES)
     return [Line(cut(state.spans, width)), *[line(f"   {text}") for text in why]]
+
+
+def _parked(entity: PairingEntity) -> tuple[Span, ...]:
+    """Return what syphons hold back for it; page 3 says what they have not met."""
+    held = entity.total.held_back
+    return (Span("  parked ", Role.MUTED), Span(count(held))) if held else ()
 
 
 def _episodes(entity: EntityView) -> str:
@@ -194,15 +228,16 @@ def _newest(view: View, width: int, room: int) -> list[Line]:
     for entry in reversed(view.events):
         if entry.sentence.subject.casefold() != path:
             continue
-        shown[:0] = _lines(entry, width, view.snapshot.at if view.snapshot else entry.at)
+        where = f"{engine_of(entry, view)}: " if has_engines(view) else ""
+        shown[:0] = _lines(entry, where, width, view.snapshot.at if view.snapshot else entry.at)
         if len(shown) >= room:
             return shown[len(shown) - room :]
     return shown
 
 
-def _lines(entry: LogEntry, width: int, now: float) -> list[Line]:
+def _lines(entry: LogEntry, where: str, width: int, now: float) -> list[Line]:
     most = MAX_LINES if entry.kind == StateChanged.kind else 1
-    parts = [part for part in wrap(entry.text, width - CLOCK - 1, lines=most) if part]
+    parts = [part for part in wrap(where + entry.text, width - CLOCK - 1, lines=most) if part]
     first = line(
         Span(f" {time_or_day(entry.at, now):<{CLOCK - 1}}", Role.MUTED), Span(parts[0] if parts else "", entry.role)
     )

@@ -37,8 +37,8 @@ from paired_servicebus.ui.render.spans import (
     rule,
 )
 from paired_servicebus.ui.state.view import View
-from paired_servicebus.ui.widgets.dashboard_parts import backlog_note
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.queue_table import backlog_note
 
 EIGHTHS: Final = len(BARS)
 MARK: Final = "▲"

@@ -1,12 +1,20 @@
-"""The backlog queues in use, a row each: messages by kind, share of the limit, trend and outlook."""
+"""The backlog: parked messages by destination, the queues in use, a row each, the selected one, and the unused."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from paired_servicebus.core.backlog.backlog_totals import FULL_SHARE, is_old, share_used, stranded_messages, sum_backlog
+from paired_servicebus.core.backlog.backlog_totals import (
+    FULL_SHARE,
+    is_old,
+    oldest_for,
+    share_used,
+    stranded_messages,
+    sum_backlog,
+)
 from paired_servicebus.core.backlog.depth_readings import Trend, seconds_until, trend
+from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, UnusedQueue
 from paired_servicebus.core.text.number_format import (
     NOT_KNOWN,
@@ -23,6 +31,7 @@ from paired_servicebus.core.text.number_format import (
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import (
     BLANK,
+    LOOKS,
     Column,
     Line,
     Role,
@@ -31,12 +40,107 @@ from paired_servicebus.ui.render.spans import (
     cut,
     fact,
     fit,
+    fit_name,
     line,
     rule,
     shorten,
 )
-from paired_servicebus.ui.state.view import View, unused_queues
+from paired_servicebus.ui.state.summary import parked_text
+from paired_servicebus.ui.state.view import Page, View, pairing_in, unused_queues
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+
+# The parked messages by destination: what the syphons of all engines hold back for each, as the fold has it.
+#
+# A syphon learns a message's destination when it receives the message; what none has received is of all destinations.
+
+
+class Parked(NamedTuple):
+    """What is parked for one destination. held: None, no syphon has met a message for it."""
+
+    path: str
+    held: int | None
+    state: State | None = None
+    moved: int = 0
+
+
+def parked_by_destination(snapshot: Snapshot) -> list[Parked]:
+    """Return the destinations with parked messages, or of which sends are diverted, the most messages first."""
+    here = {one.path.casefold(): one for one in snapshot.syphon.destinations}
+    known = {one.path.casefold(): one for one in pairing_in(snapshot).entities}
+    found = [
+        Parked(one.path, one.total.held_back, one.state, here[key].moved if key in here else 0)
+        for key, one in known.items()
+        if one.total.held_back or one.state in DIVERTING
+    ]
+    found += [Parked(one.path, one.set_aside, None, one.moved) for key, one in here.items() if key not in known]
+    return sorted((one for one in found if one.held or one.state), key=lambda one: (-(one.held or 0), one.path))
+
+
+class DestinationTable(Lines):
+    """A rule with the trouble of the backlog, or its sum; then a row a destination."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Return the rule and `height` - 1 rows; the last one counts those without room."""
+        snapshot = view.snapshot
+        if snapshot is None:
+            return [rule("parked", width)]
+        found, sums = parked_by_destination(snapshot), sum_backlog(snapshot)
+        rest = max(0, sums.messages - sum(one.held or 0 for one in found)) if sums.is_known else None
+        rows = [_destination(one, rest, snapshot, width, view.now) for one in found]
+        if not found or (rest and not any(one.state in DIVERTING for one in found)):
+            text = "nothing is parked" if rest == 0 else f"{count(rest)} for destinations that no syphon has met yet"
+            rows.append(line(Span(f" {text if rest is not None else 'unknown: no depth was read'}", Role.MUTED)))
+        if len(rows) > height - 1:
+            hidden = len(rows) - (height - 2)
+            rows[max(0, height - 2) :] = [line(Span(f" and {hidden} more", Role.MUTED))]
+        trouble = _trouble(snapshot, view.now) if view.page is Page.PAIRING else None  # page 3 has it in its rows
+        note = trouble or Span(parked_text(snapshot, view.now), Role.MUTED)
+        return [rule("parked by destination", width, note=note), *rows]
+
+
+def _destination(one: Parked, rest: int | None, snapshot: Snapshot, width: int, now: float) -> Line:
+    oldest, is_exact = oldest_for(snapshot, one.path)
+    grows = one.state in DIVERTING and rest != 0
+    part = "an unknown number" if rest is None else f"part of {rest:,}"
+    number = (f"at least {one.held:,}" if one.held else part) if grows else count(one.held)
+    waits = "" if oldest is None else f"oldest {'' if is_exact else 'at least '}{age(now - oldest)}"
+    paused = one.path in snapshot.syphon.paused_destinations
+    look = LOOKS[one.state] if one.state is not None else None
+    spans = [
+        Span(f" {look.glyph} " if look else "   ", look.role if look else Role.TEXT),
+        Span(fit_name(one.path, NAME if width >= WIDE else NARROW_NAME), Role.TEXT),
+        Span(f"  {fit(number, NUMBER)}", Role.TITLE),
+        Span(f"  {fit(waits, OLDEST)}"),
+        Span("  paused" if paused else "", Role.FORCED),
+        Span(f"  {count(one.moved)} moved here" if one.moved and width >= WIDE else "", Role.MUTED),
+    ]
+    return Line(cut(spans, width))
+
+
+NAME: Final = 32
+NARROW_NAME: Final = 20
+WIDE: Final = 100
+NUMBER: Final = 17
+OLDEST: Final = 24
+
+
+def backlog_note(view: View) -> Span | None:
+    """Return the trouble with backlog queues, for the rule of another part; None: there is none."""
+    return _trouble(view.snapshot, view.now) if view.snapshot is not None else None
+
+
+def _trouble(snapshot: Snapshot, now: float) -> Span | None:
+    """Return the newest trouble with a queue in use, or that the depths are old or unknown."""
+    out = [queue for queue in snapshot.queues if not queue.in_rotation]
+    read = _note(snapshot, now)
+    if not out:
+        return read if read.role is Role.SUSPECT else None
+    newest = max(out, key=lambda queue: queue.pulled_since or 0.0)
+    which = f"queue {newest.index}" if len(out) == 1 else f"{len(out)} of {len(snapshot.queues)} queues"
+    since = f" for {age(now - newest.pulled_since)}" if newest.pulled_since is not None else ""
+    before = f"{read.text} · " if read.role is Role.SUSPECT else ""
+    return Span(f"{before}{which} not accepting{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
+
 
 # The selected backlog queue in words: its pump, its sends, its settings, its dead letters.
 
@@ -53,7 +157,8 @@ class QueueDetail(Lines):
         queue = next((one for one in queues if str(one.index) == view.queue), None)
         if queue is None:
             return [rule("queue", width)]
-        used = f"{_oldest(queue, view.now)}{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
+        limit = f" of {size(queue.limit_bytes)}" if queue.limit_bytes else ""
+        used = f"{_oldest(queue, view.now)}{size(queue.size_bytes)}{limit}"
         return [
             rule(queue.path, width, note=Span(used, Role.MUTED)),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
@@ -266,7 +371,11 @@ class QueueHead(Lines):
             return [rule("backlog", width)]
         titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width, COLUMNS))
         return [
-            rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)),
+            rule(
+                f"{plural(len(snapshot.queues), 'queue')} on {snapshot.secondary}",
+                width,
+                note=_note(snapshot, view.now),
+            ),
             line(Span(f"   {fit('#', INDEX)}{titles}"[:width], Role.MUTED)),
         ]
 
@@ -277,7 +386,7 @@ def _note(snapshot: Snapshot, now: float) -> Span:
         least = f" · at least {sums.messages:,} parked" if sums.messages else ""
         return Span(f"not read yet{least}", Role.SUSPECT)
     old = ", old" if sums.old else ""
-    text = f"read {age(now - sums.read_at)} ago{old} · {sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered"
+    text = f"read {age(now - sums.read_at)} ago{old} · {sums.dead_lettered:,} dead-lettered"
     return Span(text, Role.SUSPECT if sums.old else Role.MUTED)
 
 

@@ -1,4 +1,4 @@
-"""The timeline: every event of the engine, a line each, drawn on demand; the selected one in full."""
+"""The timeline: every event of the pairing's engines, a line each, drawn on demand; the selected one in full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paired_servicebus.core.text.number_format import DAY, plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
-from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, rule, shorten, wrap
+from paired_servicebus.ui.render.spans import Line, Role, Span, fit, fit_name, line, rule, shorten, wrap
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.log_entries import LogEntry, Pings, ping_counts
 from paired_servicebus.ui.state.view import View
@@ -22,6 +22,8 @@ from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 SUBJECT: Final = 12
 WIDE_SUBJECT: Final = 28
 WIDE: Final = 110
+ENGINE: Final = 10
+WIDE_ENGINE: Final = 20
 TIME: Final = 12
 
 
@@ -70,6 +72,26 @@ def folding(view: View) -> str:
     return f"{key} folds the pings" if view.each_ping else f"pings folded; {key} shows each"
 
 
+def event_line(entry: LogEntry, at: str, view: View, width: int, *, ground: Role | None = None) -> Line:
+    """Return an entry as one line: its time, the engine in a fleet, its subject, its text."""
+    wide = width >= WIDE
+    subject = fit_name(entry.sentence.subject, WIDE_SUBJECT if wide else SUBJECT)
+    engine = f"{fit_name(engine_of(entry, view), WIDE_ENGINE if wide else ENGINE)}  " if has_engines(view) else ""
+    text = event_spans(entry, width - cell_len(f"{at}{engine}{subject}") - 3)
+    return line(Span(f"{at} ", Role.MUTED), Span(engine, Role.MUTED), Span(f"{subject}  "), *text, ground=ground)
+
+
+def has_engines(view: View) -> bool:
+    """Return whether entries are of several engines."""
+    return view.snapshot is not None and view.snapshot.fleet is not None
+
+
+def engine_of(entry: LogEntry, view: View) -> str:
+    """Return the name of the engine that an entry is about; empty with no fleet."""
+    fleet = view.snapshot.fleet if view.snapshot is not None else None
+    return "" if fleet is None else entry.engine or fleet.me
+
+
 def event_spans(entry: LogEntry, room: int) -> list[Span]:
     """Return an entry's text and its pings in `room` cells."""
     if entry.pings is None:
@@ -96,21 +118,15 @@ class TimelineRows(LazyLines):
         self.place = selection.place_of(self._entries, view.timeline_position.cursor)
         self._now = view.snapshot.at if view.snapshot else view.events[-1].at if view.events else 0.0
         self._width = width
+        self._view = view
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def line_at(self, place: int) -> Line:
-        entry = self._entries[place]
-        return _row(entry, self._now, self._width, selected=place == self.place)
-
-
-def _row(entry: LogEntry, now: float, width: int, *, selected: bool) -> Line:
-    subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
-    pointer, at = Span("▸" if selected else " ", Role.KEY), fit(_when(entry.at, now), TIME)
-    text = event_spans(entry, width - cell_len(subject) - TIME - 4)
-    ground = Role.SELECTED if selected else None
-    return line(pointer, Span(f"{at} ", Role.MUTED), Span(f"{subject}  "), *text, ground=ground)
+        selected, entry = place == self.place, self._entries[place]
+        at = f"{'▸' if selected else ' '}{fit(_when(entry.at, self._now), TIME)}"
+        return event_line(entry, at, self._view, self._width, ground=Role.SELECTED if selected else None)
 
 
 def _when(at: float, now: float) -> str:
@@ -134,4 +150,5 @@ class EventInFull(Lines):
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
-        return [rule(f"{at} UTC", width), *[line(" ", Span(text, entry.role)) for text in sentence]]
+        where = f" at {engine_of(entry, view)}" if has_engines(view) else ""
+        return [rule(f"{at} UTC{where}", width), *[line(" ", Span(text, entry.role)) for text in sentence]]
