@@ -301,7 +301,9 @@ def sandbox(
     ] = "127.0.0.1",
     primary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
     secondary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+    standard_ports: Annotated[bool, Parameter(help="Ports 5672, 5671 and 443, as in Azure.", negative="")] = False,
     control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+    token_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
 ) -> int:
     """Run only the embedded namespaces, until SIGTERM or Ctrl-C."""
     from servicebus_sandbox.sandbox_command import run_sandbox  # with cryptography and aiohttp behind it
@@ -312,7 +314,9 @@ def sandbox(
         listen=listen,
         primary_port=primary_port,
         secondary_port=secondary_port,
+        standard_ports=standard_ports,
         control_port=control_port,
+        token_port=token_port,
     )
 
 

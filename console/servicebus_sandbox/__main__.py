@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 HOST = "127.0.0.1"
+_PORTS = ("primary_port", "secondary_port", "token_port")
+_WITHOUT_EMULATOR = (*_PORTS, "standard_ports")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     chosen = vars(parser.parse_args(arguments))
     is_emulator = chosen.pop("emulator")
-    others = ("primary_port", "secondary_port") if is_emulator else ("amqp_port", "http_port")
+    others = _WITHOUT_EMULATOR if is_emulator else ("amqp_port", "http_port")
     for name in others:
         if chosen.pop(name) is not None:
             option = f"--{name.replace('_', '-')}"
@@ -44,8 +46,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--listen", default=HOST, help=f"the address of the namespaces (default {HOST})")
     parser.add_argument("--control-port", type=int, default=0, help="the control port (default: any free one)")
+    parser.add_argument("--token-port", type=int, help="the port of the token endpoint (default: any free one)")
     for name in ("primary", "secondary"):
         parser.add_argument(f"--{name}-port", type=int, help=f"the {name} port (default: any free one)")
+    parser.add_argument(
+        "--standard-ports",
+        action="store_true",
+        default=None,
+        help="ports 5672, 5671 and 443, as in Azure: of 127.0.0.1 for primary, of 127.0.0.2 for secondary",
+    )
     parser.add_argument(
         "--emulator", action="store_true", help="one namespace with the ports and the key of Microsoft's emulator"
     )
@@ -68,8 +77,8 @@ def _run_emulator(chosen: dict[str, Any]) -> int:
 def _run_sandbox(chosen: dict[str, Any]) -> int:
     from servicebus_sandbox.sandbox_command import run_sandbox  # needs an extra
 
-    ports = {name: int(chosen.pop(name) or 0) for name in ("primary_port", "secondary_port")}
-    chosen.update(ports)
+    ports = {name: int(chosen.pop(name) or 0) for name in _PORTS}
+    chosen.update(ports, standard_ports=bool(chosen["standard_ports"]))
     return run_sandbox(**chosen)
 
 

@@ -15,7 +15,8 @@ import os
 import shutil
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Final
 from servicebus_amqp.server.certificates import make_certificates
 from servicebus_amqp.server.http_server import WebSocketServer
 from servicebus_amqp.server.listener import Listener, ListenError
-from servicebus_sandbox.access.authorization import Issuer, root_rule
+from servicebus_sandbox.access.authorization import TENANT, Identity, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
@@ -33,12 +34,15 @@ from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.serving.process_settings import HOST, KEY_NAME, host_for, is_loopback, proxy_remark
-from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
+from servicebus_sandbox.serving.process_settings import HOST, KEY_NAME, host_for, is_loopback, name_remark, proxy_remark
+from servicebus_sandbox.specs import DOMAIN, NamespaceSpec, primary_and_secondary
+from servicebus_sandbox.token_endpoint import TokenEndpoint
 
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = "servicebus-sandbox-"
+ANYBODY: Final = "sandbox-owner"
+"""The client id of the identity that there is without others."""
 MAX_RETIRED: Final = 1000
 """Keys of earlier tests that are still recognized."""
 _LOCK: Final = "in-use"
@@ -88,9 +92,6 @@ def _remove_abandoned(where: Path) -> None:
             os.close(lock)
 
 
-DOMAIN = "servicebus.windows.net"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxNamespace:
     """The addresses of a namespace, and its server `node` for tests in the same process.
@@ -104,6 +105,8 @@ class SandboxNamespace:
     key: str = field(repr=False)
     node: NamespaceServer = field(repr=False)
     host: str = HOST
+    host_name: str
+    has_standard_ports: bool = False
 
     @property
     def connection_string(self) -> str:
@@ -114,6 +117,12 @@ class SandboxNamespace:
         """Return a connection string with another key, such as one that only sends."""
         keys = f"SharedAccessKeyName={key_name};SharedAccessKey={key}"
         return f"Endpoint=sb://{self.host}:{self.amqp_port};{keys};UseDevelopmentEmulator=true"
+
+    @property
+    def standard_connection_string(self) -> str | None:
+        """Return the connection string in Azure's form, by `host_name` and over TLS; None without standard ports."""
+        keys = f"SharedAccessKeyName={self.key_name};SharedAccessKey={self.key}"
+        return f"Endpoint=sb://{self.host_name}/;{keys}" if self.has_standard_ports else None
 
     @property
     def admin_url(self) -> str:
@@ -217,13 +226,15 @@ class Namespaces:
 class Sandbox:
     """A running sandbox. TLS clients trust `ca_file`; `control_url` switches faults and issues tokens.
 
-    `arm_url` replaces `https://management.azure.com`; the same port serves plain HTTP.
+    `arm_url` replaces `https://management.azure.com`; the same port serves plain HTTP. `tokens` has the identities of
+    azure-identity, with their variables.
     """
 
     _namespaces: Namespaces = field(repr=False)
     ca_file: Path
     control_url: str
     arm_url: str
+    tokens: TokenEndpoint
     _manager: ResourceManager = field(repr=False)
     _first: tuple[NamespaceSpec, ...] = field(repr=False)
 
@@ -255,26 +266,38 @@ class Sandbox:
     @classmethod
     @asynccontextmanager
     async def start(
-        cls, namespaces: Sequence[NamespaceSpec] | None = None, *, control_port: int = 0, listen: str = HOST
+        cls,
+        namespaces: Sequence[NamespaceSpec] | None = None,
+        *,
+        identities: Sequence[Identity] = (),
+        tenant: str = TENANT,
+        control_port: int = 0,
+        token_port: int = 0,
+        listen: str = HOST,
     ) -> AsyncIterator[Sandbox]:
         """Run `namespaces`, by default a primary and a secondary one, for the duration of the context.
 
-        They listen on the address `listen`. The control URL is always on loopback, because it issues tokens without a
-        key. Raises ListenError for a port in use, ValueError for a repeated name, and as `NamespaceSpec.fill` does.
+        They listen on the address `listen`, and so does the token endpoint for the `identities` of the `tenant`, by
+        default one with every right. The control URL is always on loopback, because it issues tokens without a key.
+        Raises ListenError for a port in use, ValueError for a repeated name, and as `NamespaceSpec.fill` does.
         """
         specs = tuple(primary_and_secondary() if namespaces is None else namespaces)
         if len({spec.name for spec in specs}) < len(specs):
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
-        if not is_loopback(listen):
-            log.warning(OPEN_TO_OTHERS, listen)
+        addresses = tuple(dict.fromkeys((listen, *(spec.address for spec in specs if spec.address))))
+        for address in addresses:
+            if not is_loopback(address):
+                log.warning(OPEN_TO_OTHERS, address)
         remark = proxy_remark(os.environ)
         if remark is not None:
             log.warning("%s", remark)
         clock = SandboxClock()
-        issuer = Issuer(clock.time_of_day)
+        issuer = Issuer(clock.time_of_day, tenant=tenant)
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(open_run_folder())
-            certificates = make_certificates(folder, host_names=(listen, f"*.{DOMAIN}"))
+            certificates = make_certificates(
+                folder, host_names=(*addresses, f"*.{DOMAIN}", *(spec.host for spec in specs if spec.host))
+            )
             tls = certificates.server_context()
             running = Namespaces(clock=clock, issuer=issuer, tls=tls, listen=listen)
             stack.push_async_callback(running.end_all)
@@ -286,9 +309,13 @@ class Sandbox:
             manager = ResourceManager(places, issuer=issuer, clock=clock.time_of_day, owner=running)
             arm = ArmServer(manager, tls=tls)
             stack.push_async_callback(arm.close)
+            tokens = TokenEndpoint(issuer, identities or (Identity(ANYBODY, new_key()),), tls=tls)
+            stack.push_async_callback(tokens.close)
+            await tokens.open(listen, token_port)
             control_url = await control.open(HOST, control_port)
             arm_url = f"https://{host_for(listen)}:{await arm.open(listen)}"
-            yield cls(running, certificates.ca_file, control_url, arm_url, manager, running.specs())
+            _warn_of_names(running)
+            yield cls(running, certificates.ca_file, control_url, arm_url, tokens, manager, running.specs())
 
 
 async def _open(
@@ -309,23 +336,46 @@ async def _open(
     https = HttpsServer(management, node.faults, admission=node.admission, websockets=websockets)
     stack.push_async_callback(https.close)
     stack.callback(websockets.close)
-    listener = Listener(
-        who=f"namespace '{spec.name}'",
-        amqp=node.protocol,
-        http=https.protocol,
-        tls=tls,
-        faults=node.faults,
-        admission=node.admission,
-    )
-    stack.push_async_callback(listener.close)
     node.faults.watch(https.faults_changed)
-    node.faults.watch(listener.faults_changed)
     spec.break_in(node.faults)
-    port = await listener.open(listen, spec.port)
+    address, ports = spec.address or listen, []
+    for port in spec.ports:
+        listener = Listener(
+            who=f"namespace '{spec.name}'",
+            amqp=node.protocol,
+            http=https.protocol,
+            tls=tls,
+            faults=node.faults,
+            admission=node.admission,
+        )
+        stack.push_async_callback(listener.close)
+        node.faults.watch(listener.faults_changed)
+        ports.append(await listener.open(address, port))
     root = next(rule for rule in spec.rules if rule.name == KEY_NAME)
     return SandboxNamespace(
-        name=spec.name, amqp_port=port, key_name=root.name, key=root.primary_key, node=node, host=host_for(listen)
+        name=spec.name,
+        amqp_port=ports[0],
+        key_name=root.name,
+        key=root.primary_key,
+        node=node,
+        host=host_for(address),
+        host_name=spec.host_name,
+        has_standard_ports=spec.standard_ports,
     )
+
+
+def _warn_of_names(namespaces: Iterable[SandboxNamespace]) -> None:
+    """Warn of names that lead elsewhere, on a thread: a resolver may not answer for long."""
+    names = [(each.host_name, each.host.strip("[]")) for each in namespaces if each.has_standard_ports]
+
+    def warn() -> None:
+        for name in names:
+            remark = name_remark(*name)
+            if remark is not None:
+                log.warning("%s", remark)
+
+    if names:
+        threading.Thread(target=warn, name="names of the sandbox", daemon=True).start()
 
 
 def _place(namespace: SandboxNamespace) -> ArmNamespace:
@@ -342,5 +392,6 @@ def _with_root(rules: Sequence[AuthorizationRule]) -> tuple[AuthorizationRule, .
 
 OPEN_TO_OTHERS: Final = (
     "the namespaces listen on %s: any host that reaches this machine reaches them, plain AMQP shows tokens and "
-    "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
+    "messages to the network, and nothing here was made to withstand attacks; without --listen and address they are on "
+    "loopback"
 )

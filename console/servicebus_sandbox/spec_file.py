@@ -1,9 +1,10 @@
 """`paired sandbox --config FILE`: namespaces and their contents, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, behaves,
-faults, queues and topics. A queue, topic or subscription is a name or a table of properties with the SDK's names. A
-fault is a table as for `POST /faults`. Every mistake is one sentence: file, place, flaw and remedy. The broker
-validates the values.
+Each `[[namespace]]` has a name, and may have tier, region, port, address, host, standard_ports, keys, pings, expiry,
+credits_per_second, behaves, faults, queues and topics. Each `[[identity]]` has a client_id, and may have client_secret,
+roles and scopes. A queue, topic or subscription is a name or a table of
+properties with the SDK's names. A fault is a table as for `POST /faults`. Every mistake is one sentence: file, place,
+flaw and remedy. The broker validates the values.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from servicebus_sandbox.access.authorization import TENANT, AzureRole, Identity, parse_role
 from servicebus_sandbox.atom import entity_xml as xml
 from servicebus_sandbox.atom.entity_xml import Kind, new_key, read_duration
 from servicebus_sandbox.broker.broker_errors import BrokerError
@@ -44,8 +47,16 @@ from servicebus_sandbox.broker.subscription_rules.rules import (
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FIELDS, FaultBoard, FaultError, FaultOrder, read_order
-from servicebus_sandbox.serving.process_settings import PUBLIC_KEY
-from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
+from servicebus_sandbox.serving.process_settings import HOST, PUBLIC_KEY
+from servicebus_sandbox.specs import (
+    DOMAIN,
+    NamespaceSpec,
+    QueueSpec,
+    SandboxConfigError,
+    SandboxSpec,
+    SubscriptionSpec,
+    TopicSpec,
+)
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Value = TypeVar("Value")
@@ -120,6 +131,14 @@ class TomlTable:
         texts = self._take(name, list, f"a list out of {', '.join(kind)}", None)
         return [self._chosen(name, text, kind) for text in texts]
 
+    def texts(self, name: str, default: list[str]) -> list[str]:
+        """Return a list of strings."""
+        values = self._take(name, list, 'a list of strings, as in ["a", "b"]', default)
+        for value in values:
+            if not isinstance(value, str):
+                raise self.wrong(f"{name} holds {_shown(value)}; each has to be a string in quotes")
+        return values
+
     def scalars(self, name: str) -> dict[str, Scalar]:
         """Return a table of strings, numbers and booleans; empty if there is none."""
         values = self._take(name, dict, "a table of names and values", {})
@@ -185,23 +204,58 @@ def _shown(value: object) -> str:
 
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
+_LONGEST_HOST: Final = 253
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,63}")
+_ID_RULE: Final = "it may have up to 64 letters, digits, dots and hyphens"
 _LAST_PORT: Final = 65535
 FAULT_FIELDS = tuple(name for name in FIELDS if name != "namespace")
 
 
-def load_specs(path: Path) -> tuple[NamespaceSpec, ...]:
-    """Return the namespaces in the file. Raises SandboxConfigError."""
+def load_sandbox(path: Path) -> SandboxSpec:
+    """Return the namespaces and identities in the file. Raises SandboxConfigError."""
     whole = TomlTable(_parse(path), str(path))
     specs = tuple(_namespace(table) for table in whole.tables("namespace"))
+    identities = tuple(_identity(table, specs) for table in whole.tables("identity"))
+    tenant = whole.text("tenant", TENANT)
     whole.end()
     if not specs:
         raise whole.wrong("there is no [[namespace]]; declare at least one, with a name")
-    ports = [str(spec.port) for spec in specs if spec.port]
-    for field, values in (("name", [spec.name.lower() for spec in specs]), ("port", ports)):
+    ports = [f"{port}{spec.address and f' of {spec.address}'}" for spec in specs for port in spec.ports if port]
+    hosts = [spec.host_name.lower() for spec in specs]
+    for field, values in (("name", [spec.name.lower() for spec in specs]), ("port", ports), ("host", hosts)):
         twice = [value for value in values if values.count(value) > 1]
         if twice:
-            raise whole.wrong(f"two namespaces have the {field} {twice[0]}; give each one of its own")
-    return specs
+            own = "one, or an address," if field == "port" else "one"
+            raise whole.wrong(f"two namespaces have the {field} {twice[0]}; give each {own} of its own")
+    for field in ("client_id", "client_secret"):
+        if len({getattr(identity, field) for identity in identities}) < len(identities):
+            raise whole.wrong(f"two identities have the same {field}; give each one of its own")
+    if not _ID.fullmatch(tenant):
+        raise whole.wrong(f"tenant is {_shown(tenant)}; {_ID_RULE}")
+    return SandboxSpec(specs, identities, tenant)
+
+
+def _identity(table: TomlTable, namespaces: Sequence[NamespaceSpec]) -> Identity:
+    client_id, secret = table.text("client_id"), table.text("client_secret", new_key())
+    names, scopes = table.texts("roles", [AzureRole.OWNER]), table.texts("scopes", [])
+    table.end()
+    known = [spec.name.lower() for spec in namespaces]
+    for scope in scopes:
+        if scope.partition("/")[0].lower() not in known:
+            raise table.wrong(
+                f"scopes holds {_shown(scope)}; each begins with a namespace, as in {known[0]}/orders; "
+                f"there are {', '.join(known)}"
+            )
+    if not _ID.fullmatch(client_id):
+        raise table.wrong(f"client_id is {_shown(client_id)}; {_ID_RULE}")
+    if not secret or not (secret.isascii() and secret.isprintable()):
+        raise table.wrong("client_secret has to be text of printable ASCII, because it is sent as a header")
+    try:
+        roles = tuple(parse_role(name) for name in names)
+    except ValueError as error:
+        raise table.wrong(f"roles: {error}") from error
+    return Identity(client_id, secret, roles, tuple(scopes))
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -225,6 +279,9 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
             topics=tuple(_topic(each) for each in table.named("topics", "topic")),
             tier=table.choice("tier", Tier, Tier.STANDARD),
             port=table.integer("port", 0),
+            address=table.text("address", ""),
+            host=table.text("host", ""),
+            standard_ports=table.flag("standard_ports") if "standard_ports" in table else False,
             region=table.text("region", NamespaceSpec(name).region),
             rules=_keys(table),
             pings=table.choice("pings", Pings, Pings.DROPPED),
@@ -236,11 +293,24 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
     table.end()
     if not 0 <= spec.port <= _LAST_PORT:
         raise table.wrong(f"port is {spec.port}; allowed is 0, for any that is free, to {_LAST_PORT}")
+    _check_address(table, spec)
     with table.complaining():
         filled = BrokerNamespace(name, clock=lambda: 0.0, tier=spec.tier)
         spec.fill(filled)
         spec.break_in(FaultBoard(name, filled.paths))
     return spec
+
+
+def _check_address(table: TomlTable, spec: NamespaceSpec) -> None:
+    """Raise for an address that nothing can listen on, or a name that no client can look up."""
+    if spec.port and spec.standard_ports:
+        raise table.wrong(f"standard_ports are {', '.join(map(str, spec.ports))}; leave port out")
+    try:
+        ip_address(spec.address or HOST)
+    except ValueError as error:
+        raise table.wrong(f"address is {_shown(spec.address)}; it has to be an IP address of this machine") from error
+    if len(spec.host_name) > _LONGEST_HOST or not _HOST.fullmatch(spec.host_name):
+        raise table.wrong(f'host is {_shown(spec.host)}; it has to be a host name, as in "{spec.name}.{DOMAIN}"')
 
 
 def _behavior(table: TomlTable) -> Behavior:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from servicebus_sandbox.access.authorization import TENANT, Identity
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 from servicebus_sandbox.broker.entity_settings import (
     AS_SEEN,
@@ -24,10 +25,22 @@ from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, check_
 from servicebus_sandbox.faults import FaultBoard, FaultOrder
 
 MAX_CREDITS: Final = 1_000_000_000
+DOMAIN: Final = "servicebus.windows.net"
+STANDARD_PORTS: Final = (5672, 5671, 443)
+"""Azure's ports: AMQP, AMQP over TLS, and HTTPS with WebSockets. Here each serves all of them."""
 
 
 class SandboxConfigError(Exception):
     """A mistake in a file of namespaces, in one sentence: the file, the place, the flaw and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """The contents of a file: namespaces, and the applications of the tenant that get bearer tokens."""
+
+    namespaces: tuple[NamespaceSpec, ...]
+    identities: tuple[Identity, ...] = ()
+    tenant: str = TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,9 @@ class TopicSpec:
 class NamespaceSpec:
     """A namespace; `port` 0 is any free one. Without `credits_per_second` it throttles nothing.
 
-    `faults` begin with it. `rules` are its own authorization rules; the root rule is added unless one has its name.
+    `address` is an IP address to listen on; "" is the sandbox's. `standard_ports` listens on Azure's ports instead of
+    `port`. `host` is the name for clients; "" is the name in Azure. `faults` begin with it. `rules` are its own
+    authorization rules; the root rule is added unless one has its name.
     """
 
     name: str
@@ -68,6 +83,9 @@ class NamespaceSpec:
     topics: Sequence[TopicSpec] = ()
     tier: Tier = Tier.STANDARD
     port: int = 0
+    address: str = ""
+    host: str = ""
+    standard_ports: bool = False
     region: str = "westeurope"
     rules: Sequence[AuthorizationRule] = ()
     pings: Pings = Pings.DROPPED
@@ -82,6 +100,15 @@ class NamespaceSpec:
             isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_CREDITS
         ):
             raise InvalidSettings(f"credits_per_second is {limit!r}; allowed is 1 to {MAX_CREDITS}")
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return STANDARD_PORTS if self.standard_ports else (self.port,)
+
+    @property
+    def host_name(self) -> str:
+        """Return the name for clients, which is in the certificate."""
+        return self.host or f"{self.name}.{DOMAIN}"
 
     def break_in(self, board: FaultBoard) -> None:
         """Begin the faults. Raises FaultError."""
@@ -107,7 +134,13 @@ SHORT_LOCK = timedelta(seconds=10)
 """Messages of a dead connection return while the user still watches; the default is a minute."""
 
 
-def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> tuple[NamespaceSpec, NamespaceSpec]:
+SECOND_ADDRESS: Final = "127.0.0.2"
+"""The secondary namespace's own with standard ports."""
+
+
+def primary_and_secondary(
+    *, primary_port: int = 0, secondary_port: int = 0, standard_ports: bool = False
+) -> tuple[NamespaceSpec, NamespaceSpec]:
     """Return namespaces for a pairing: a primary one with an entity of each kind, an empty secondary one."""
     return (
         NamespaceSpec(
@@ -118,6 +151,13 @@ def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> 
             ),
             topics=(TopicSpec("audit", (SubscriptionSpec("all", SubscriptionSettings(lock_duration=SHORT_LOCK)),)),),
             port=primary_port,
+            standard_ports=standard_ports,
         ),
-        NamespaceSpec("secondary", port=secondary_port, region="northeurope"),
+        NamespaceSpec(
+            "secondary",
+            port=secondary_port,
+            address=SECOND_ADDRESS if standard_ports else "",
+            standard_ports=standard_ports,
+            region="northeurope",
+        ),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from servicebus_sandbox.faults import FaultKind
-from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.spec_file import load_sandbox
 from tests.conformance.checking import Verdict
 from tests.conformance.go import __main__ as go
 from tests.conformance.java import __main__ as java
@@ -80,7 +80,7 @@ def test_the_hashes_of_gos_modules_are_committed() -> None:
 def test_each_check_in_java_has_a_namespace_with_the_same_entities(tmp_path: Path) -> None:
     config = tmp_path / "namespaces.toml"
     config.write_text(java.namespaces(java.CHECKS), encoding="utf-8")
-    specs = load_specs(config)
+    specs = load_sandbox(config).namespaces
     assert [spec.name for spec in specs] == list(java.CHECKS)
     assert all(len(spec.queues) == 4 and len(spec.topics) == 1 for spec in specs)
 

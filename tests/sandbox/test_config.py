@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.authorization import AzureRole, Identity
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Expiry, Pings, QueueSettings, Right, Tier
 from servicebus_sandbox.broker.subscription_rules.rules import CorrelationFilter, SqlFilter, TrueFilter
-from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
+from servicebus_sandbox.spec_file import SandboxConfigError, load_sandbox
 from servicebus_sandbox.specs import NamespaceSpec
 
 KB = 1024
@@ -71,7 +72,7 @@ topics = ["bare", { name = "audit", subscriptions = ["all", { name = "none", rul
 def load(tmp_path: Path, text: str) -> tuple[NamespaceSpec, ...]:
     file = tmp_path / "sandbox.toml"
     file.write_text(text, encoding="utf-8")
-    return load_specs(file)
+    return load_sandbox(file).namespaces
 
 
 def complaint(tmp_path: Path, text: str) -> str:
@@ -125,6 +126,20 @@ async def test_messages_may_be_as_large_as_the_tier_says(tmp_path: Path) -> None
                     await sender.send_messages(ServiceBusMessage(bytes(size)))
                 await sender.send_messages(ServiceBusMessage(bytes(size - KB)))
             assert sandbox[name].node.namespace.queue(queue).counts().active == 1
+
+
+def test_addresses_and_identities(tmp_path: Path) -> None:
+    file = tmp_path / "sandbox.toml"
+    file.write_text(
+        'tenant = "t"\n[[namespace]]\nname = "a"\nstandard_ports = true\naddress = "127.0.0.2"\nhost = "bus"\n'
+        '[[identity]]\nclient_id = "app"\nclient_secret = "s"\nroles = ["Data Sender"]\nscopes = ["A/orders*"]\n'
+        '[[identity]]\nclient_id = "root"\n'
+    )
+    whole = load_sandbox(file)
+    (spec,), (app, root) = whole.namespaces, whole.identities
+    assert (spec.ports, spec.address, spec.host_name) == ((5672, 5671, 443), "127.0.0.2", "bus")
+    assert (whole.tenant, app) == ("t", Identity("app", "s", (AzureRole.SENDER,), ("A/orders*",)))
+    assert (root.roles, root.scopes, bool(root.client_secret)) == ((AzureRole.OWNER,), (), True)
 
 
 def test_names_alone(tmp_path: Path) -> None:
@@ -191,13 +206,23 @@ MISTAKES = {
         namespace = [{ name = "a" }, { name = "A" }]
             : two namespaces have the name a; give each one of its own
         namespace = [{ name = "a", port = 7 }, { name = "b", port = 7 }]
-            : two namespaces have the port 7; give each one of its own
+            : two namespaces have the port 7; give each one, or an address, of its own
+        namespace = [{ name = "a", standard_ports = true }, { name = "b", standard_ports = true }]
+            : two namespaces have the port 5672; give each one, or an address, of its own
+        namespace = [{ name = "a", host = "x" }, { name = "b", host = "X" }]
+            : two namespaces have the host x; give each one of its own
         namespace = { name = "my space" }
             , namespace 'my space': the name may have up to 50 letters, digits and hyphens, and begins with a letter
         """,
     '[[namespace]]\nname = "a"\n{}': """
         port = 70000
             , namespace 'a': port is 70000; allowed is 0, for any that is free, to 65535
+        port = 7 ¶ standard_ports = true
+            , namespace 'a': standard_ports are 5672, 5671, 443; leave port out
+        address = "example.com"
+            , namespace 'a': address is "example.com"; it has to be an IP address of this machine
+        host = "a b"
+            , namespace 'a': host is "a b"; it has to be a host name, as in "a.servicebus.windows.net"
         port = true
             , namespace 'a': port is true; it has to be a whole number
         tier = "Gold"
@@ -265,6 +290,32 @@ MISTAKES = {
         keys = [{ name = "k", rights = ["Send"] }]
             , namespace 'a', queue 'q', key 'k': primary_key is missing; it has to be a string
         """,
+    'namespace = [{{ name = "a" }}]\n[[identity]]\n{}': """
+        roles = []
+            , identity: client_id is missing; it has to be a string in quotes
+        client_id = "a b"
+            , identity: client_id is "a b"; it may have up to 64 letters, digits, dots and hyphens
+        client_id = "a" ¶ client_secret = ""
+            , identity: client_secret has to be text of printable ASCII
+        client_id = "a" ¶ client_secret = "\\n"
+            , identity: client_secret has to be text of printable ASCII
+        client_id = "a" ¶ roles = ["Emperor"]
+            , identity: roles: unknown role 'Emperor'; there are Azure Service Bus Data Sender,
+        client_id = "a" ¶ roles = [1]
+            , identity: roles holds 1; each has to be a string in quotes
+        client_id = "a" ¶ scopes = ["b/orders"]
+            , identity: scopes holds "b/orders"; each begins with a namespace, as in a/orders; there are a
+        client_id = "a" ¶ secret = "x"
+            , identity: there is nothing called secret here; did you mean client_secret?
+        client_id = "a" ¶ [[identity]] ¶ client_id = "a"
+            : two identities have the same client_id; give each one of its own
+        client_id = "a" ¶ client_secret = "x" ¶ [[identity]] ¶ client_id = "b" ¶ client_secret = "x"
+            : two identities have the same client_secret; give each one of its own
+        """,
+    'tenant = "{}"\nnamespace = [{{ name = "a" }}]': """
+        a/b
+            : tenant is "a/b"; it may have up to 64 letters, digits, dots and hyphens
+        """,
     'namespace = [{{ name = "a", topics = [{{ name = "t", subscriptions = [{{ name = "s", {} }}] }}] }}]': """
         requires_duplicate_detection = true
             , namespace 'a', topic 't', subscription 's': there is nothing called requires_duplicate_detection here;
@@ -289,7 +340,7 @@ def mistakes() -> Iterator[tuple[str, str]]:
     for around, table in MISTAKES.items():
         lines = [line.strip() for line in table.strip().splitlines()]
         for text, sentence in zip(lines[::2], lines[1::2], strict=True):
-            yield around.format(text), sentence
+            yield around.format(text.replace(" ¶ ", "\n")), sentence
 
 
 @pytest.mark.parametrize(("text", "sentence"), mistakes())
@@ -302,12 +353,12 @@ def test_no_toml(tmp_path: Path) -> None:
     assert complaint(tmp_path, "a = " + "[" * 100_000).startswith(" is not TOML: ")
     (tmp_path / "sandbox.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SandboxConfigError, match="is not TOML"):
-        load_specs(tmp_path / "sandbox.toml")
+        load_sandbox(tmp_path / "sandbox.toml")
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(SandboxConfigError, match=r"nowhere\.toml cannot be read: No such file or directory"):
-        load_specs(tmp_path / "nowhere.toml")
+        load_sandbox(tmp_path / "nowhere.toml")
 
 
 NAMES = st.sampled_from(
@@ -343,7 +394,7 @@ def test_whatever_is_written_the_answer_is_a_sentence_or_a_namespace(folder: Pat
     file = folder / "s.toml"
     file.write_text(f"namespace = [{written(table)}]")
     try:
-        outcome = load_specs(file)[0].name
+        outcome = load_sandbox(file).namespaces[0].name
     except SandboxConfigError as error:
         outcome = str(error).removeprefix(f"{file}, ")
     assert outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from tests.ports import free_port
 
 from servicebus_sandbox import (
     ListenError,
@@ -27,6 +29,7 @@ from servicebus_sandbox import (
     Sandbox,
     SubscriptionSpec,
     TopicSpec,
+    specs,
 )
 from servicebus_sandbox.sandbox_command import run_sandbox
 from servicebus_sandbox.serving import process_settings
@@ -89,6 +92,64 @@ async def test_the_default_pair(sandbox: Sandbox) -> None:
     assert [subscription.name for subscription in primary.subscriptions("audit")] == ["all"]
     assert secondary.queues() == secondary.topics() == []
     assert sandbox["primary"].key != sandbox["secondary"].key
+
+
+async def test_the_standard_ports_serve_every_protocol_by_the_name(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ports = free_port(), free_port(), free_port()
+    monkeypatch.setattr(specs, "STANDARD_PORTS", ports)
+    resolve, known = socket.getaddrinfo, {"bus.example": "127.0.0.3"}
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *more, **terms: resolve(known.get(host, host), *more, **terms)
+    )
+    spec = NamespaceSpec("a", queues=(QueueSpec("q"),), address="127.0.0.3", host="bus.example", standard_ports=True)
+    async with asyncio.timeout(SOON), Sandbox.start([spec]) as sandbox:
+        (namespace,) = sandbox.namespaces
+        assert namespace.standard_connection_string is not None
+        assert namespace.standard_connection_string.startswith("Endpoint=sb://bus.example/;SharedAccessKeyName=Root")
+        for port in ports:
+            string = namespace.standard_connection_string.replace("example/", f"example:{port}")
+            assert await queue_names(string, sandbox.ca_file) == ["q"]
+            assert await send_and_receive(f"{string};UseDevelopmentEmulator=true", "q") == "hello"
+    assert "hosts" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([], "does not resolve"),
+        (["20.1.2.3"], "resolves to 20.1.2.3"),
+        (["127.0.0.2", "20.1.2.3"], "resolves to 127.0.0.2, 20.1.2.3"),
+        (["127.0.0.2"], None),
+    ],
+)
+def test_a_name_that_leads_elsewhere_is_reported(
+    monkeypatch: pytest.MonkeyPatch, found: list[str], words: str | None
+) -> None:
+    def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
+        if not found:
+            raise socket.gaierror("unknown")
+        return [(None, None, None, "", (address, 0)) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    remark = process_settings.name_remark("a.example", "127.0.0.2")
+    rest = "on this machine: write the line '127.0.0.2 a.example' into the hosts file of each client"
+    assert remark == (words and f"a.example {words} {rest}")
+
+
+async def test_ports_without_the_capability_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(ListenError) as caught:
+        async with Sandbox.start([NamespaceSpec("a", standard_ports=True)]):
+            pass
+    assert str(caught.value) == (
+        "namespace 'a' cannot listen on 127.0.0.1:5672 (Permission denied); ports below 1024 need the capability "
+        "CAP_NET_BIND_SERVICE, or the setting net.ipv4.ip_unprivileged_port_start=443"
+    )
 
 
 async def test_other_namespaces(sandbox: Sandbox) -> None:
@@ -177,10 +238,13 @@ async def first_line(running: asyncio.subprocess.Process) -> dict[str, Any]:
 async def test_a_process_tells_serves_and_ends() -> None:
     async with process("json_line=True") as running:
         told = await first_line(running)
-        assert list(told) == ["namespaces", "ca_file", "control_url", "arm_url"]
+        assert list(told) == ["namespaces", "ca_file", "control_url", "arm_url", "identities"]
         assert [namespace["name"] for namespace in told["namespaces"]] == ["primary", "secondary"]
         primary = told["namespaces"][0]
-        assert list(primary) == ["name", "connection_string", "amqp_port", "admin_url", "key_name", "key"]
+        assert list(primary) == [
+            *("name", "connection_string", "standard_connection_string"),
+            *("host", "amqp_port", "admin_url", "key_name", "key"),
+        ]
         assert primary["admin_url"] == f"https://127.0.0.1:{primary['amqp_port']}"
         assert await queue_names(primary["connection_string"], told["ca_file"]) == ["orders", "payments"]
         running.send_signal(signal.SIGINT)
@@ -246,7 +310,7 @@ async def test_a_process_for_a_file_and_for_people(tmp_path: Path) -> None:
     ("more", "sentence"),
     [
         ({}, "s.toml, namespace 'mine': there is nothing called queue here; did you mean queues?"),
-        ({"primary_port": 7}, "with --config, ports belong in the file: write port = … under [[namespace]] of "),
+        ({"primary_port": 7}, "with --config, ports belong in the file: write port = … or standard_ports = true under"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(

@@ -192,6 +192,11 @@ class Certificates:
         return context
 
 
+NEEDS_CAPABILITY = (
+    "ports below 1024 need the capability CAP_NET_BIND_SERVICE, or the setting net.ipv4.ip_unprivileged_port_start=443"
+)
+
+
 class ListenError(Exception):
     """A port that cannot be opened; the message names address, cause and remedy."""
 
@@ -427,6 +432,7 @@ def bind(
         server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
         cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        remedy = NEEDS_CAPABILITY if isinstance(error, PermissionError) else remedy
         raise ListenError(f"{who} cannot listen on {host}:{port} ({cause}); {remedy}") from error
     server.setblocking(False)
     return server

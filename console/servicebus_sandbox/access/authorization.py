@@ -12,7 +12,7 @@ import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hmac import compare_digest
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from servicebus_amqp.access import (
     PREFIX,
+    EntityNames,
     Flaw,
     ProvenAccess,
     SasToken,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 SERVICE_BUS: Final = "https://servicebus.azure.net"
 RESOURCE_MANAGER: Final = ("https://management.azure.com", "https://management.core.windows.net")
+TENANT: Final = str(uuid.uuid5(uuid.NAMESPACE_DNS, "sandbox.invalid"))
 LIFETIME_SECONDS: Final = 3600.0
 LONGEST_SECONDS: Final = 86_400.0
 CLOCK_SKEW_SECONDS: Final = 300.0
@@ -77,28 +79,54 @@ class AccessToken(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """An application of the tenant. Its secret proves it; its roles are valid within its scopes.
+
+    scopes: namespaces, or entities such as `contoso/orders`, with `*` for any characters; none: everything.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    roles: tuple[AzureRole, ...] = (AzureRole.OWNER,)
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Bearer:
     """The identity behind a good token."""
 
     roles: frozenset[AzureRole]
     expires_at: float
+    scopes: tuple[str, ...] = ()
 
     @property
     def rights(self) -> frozenset[Right]:
         return frozenset().union(*(role.rights for role in self.roles))
 
+    def access(self, namespace: str, path: str) -> ProvenAccess:
+        """Return the access to a path in a namespace; it has no right if no scope is there."""
+        scopes = [scope.partition("/") for scope in self.scopes]
+        here = tuple(entity for name, _, entity in scopes if name.lower() == namespace.lower())
+        rights = self.rights if here or not scopes else frozenset()
+        entities = EntityNames(here) if here and all(here) else None
+        return ProvenAccess(path, rights, self.expires_at, entities=entities)
+
 
 class Issuer:
-    """A signer and judge of tokens. `clock` returns epoch seconds."""
+    """A signer and judge of tokens. `clock` returns epoch seconds; the key is new for each issuer."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, tenant: str = TENANT) -> None:
         self._clock = clock
-        self._tenant = str(uuid.uuid4())
+        self.tenant = tenant
         self._key_id = uuid.uuid4().hex
-        self._name = f"https://sts.sandbox.invalid/{self._tenant}/"
+        self._name = f"https://sts.sandbox.invalid/{tenant}/"
 
     def issue(self, role: AzureRole, scope: str, *, lifetime: float = LIFETIME_SECONDS) -> AccessToken:
-        """Return a token of this role for `scope`, valid for `lifetime` seconds.
+        """Return a token of this role for everything, as `issue_for` does."""
+        return self.issue_for(Identity(role, "", (role,)), scope, lifetime=lifetime)
+
+    def issue_for(self, identity: Identity, scope: str, *, lifetime: float = LIFETIME_SECONDS) -> AccessToken:
+        """Return a token of an identity for `scope`, valid for `lifetime` seconds.
 
         Args:
             scope: such as `https://servicebus.azure.net/.default`.
@@ -114,9 +142,11 @@ class Issuer:
             "iat": now,
             "nbf": now,
             "exp": expires_on,
-            "tid": self._tenant,
-            "oid": str(uuid.uuid5(uuid.NAMESPACE_URL, self._name + role)),
-            "roles": [role],
+            "tid": self.tenant,
+            "appid": identity.client_id,
+            "oid": str(uuid.uuid5(uuid.NAMESPACE_URL, self._name + identity.client_id)),
+            "roles": identity.roles,
+            "scopes": identity.scopes,
         }
         signed = f"{_encoded({'typ': 'JWT', 'alg': 'RS256', 'kid': self._key_id})}.{_encoded(claims)}"
         signature = self._key.sign(signed.encode("ascii"), PKCS1v15(), SHA256())
@@ -133,7 +163,18 @@ class Issuer:
             raise TokenError(Flaw.EXPIRED, f"The token expired {now - claims['exp']:.0f} seconds ago; get a new one.")
         if claims["nbf"] > now + CLOCK_SKEW_SECONDS:
             raise TokenError(Flaw.EXPIRED, "The token is not good yet; set the clocks right.")
-        return Bearer(frozenset(AzureRole(role) for role in claims["roles"]), float(claims["exp"]))
+        roles = frozenset(AzureRole(role) for role in claims["roles"])
+        return Bearer(roles, float(claims["exp"]), tuple(claims["scopes"]))
+
+    def public_keys(self) -> dict[str, Any]:
+        """Return the key that verifies the tokens, as a JSON Web Key Set."""
+        numbers = self._key.public_key().public_numbers()
+        modulus, exponent = (
+            _base64(value.to_bytes((value.bit_length() + 7) // 8, "big")) for value in (numbers.n, numbers.e)
+        )
+        return {
+            "keys": [{"kty": "RSA", "use": "sig", "alg": "RS256", "kid": self._key_id, "n": modulus, "e": exponent}]
+        }
 
     @cached_property
     def _key(self) -> RSAPrivateKey:
@@ -242,7 +283,7 @@ class Authorization:
                 Flaw.MALFORMED, "The token is not a shared access signature, and this namespace takes no other."
             )
         bearer = self._issuer.judge(token.removeprefix(BEARER), audiences=(SERVICE_BUS,), now=now)
-        return ProvenAccess(audience_path(audience), bearer.rights, bearer.expires_at)
+        return bearer.access(self._namespace.name, audience_path(audience))
 
     def prove(self, name: str, key: str) -> tuple[ProvenAccess, ...]:
         """Return the access of SASL PLAIN's name and key: that of each rule of this name with this key.

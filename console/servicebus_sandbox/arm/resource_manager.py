@@ -146,7 +146,7 @@ class ResourceManager:
             bearer = self._issuer.judge(token.strip(), audiences=RESOURCE_MANAGER, now=self._clock())
         except TokenError as error:
             raise ArmRefusal(401, "InvalidAuthenticationToken", error.reason) from error
-        if not bearer.rights >= ALL_RIGHTS:
+        if bearer.scopes or not bearer.rights >= ALL_RIGHTS:
             raise ArmRefusal(403, "AuthorizationFailed", "the token's role does not let its holder manage namespaces")
 
 

@@ -250,7 +250,9 @@ class ManagementApi:
             access = self._authorization.judge(token, audience, self._clock())
         except TokenError as error:
             raise AtomRefusal(401, error.reason) from error
-        if right not in access.rights:
+        resource = resource_at(access.path)
+        owner = resource.names[0] if resource is not None and resource.names else access.path
+        if right not in access.rights or not access.covers(owner):
             raise AtomRefusal(401, f"the token does not give '{right}' for '{access.path}', which this needs")
 
     # ------------------------------------------------------------------ reading

@@ -43,7 +43,7 @@ from servicebus_sandbox.emulator.config_file import default_namespace, load_conf
 from servicebus_sandbox.emulator.emulator_host import Emulator
 from servicebus_sandbox.serving import process_settings
 from servicebus_sandbox.serving.process_settings import PUBLIC_KEY
-from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.spec_file import load_sandbox
 from servicebus_sandbox.specs import SandboxConfigError
 
 WAIT = 60
@@ -166,7 +166,7 @@ def test_no_file_gives_another_namespace_the_public_key(tmp_path: Path, key: str
     file = tmp_path / "namespaces.toml"
     file.write_text(f'[[namespace]]\nname = "contoso"\nkeys = [{{ name = "app", rights = ["Send"], {written} }}]')
     with pytest.raises(SandboxConfigError, match=r"key 'app': SAS_KEY_VALUE is the emulator's public key; choose"):
-        load_specs(file)
+        load_sandbox(file)
 
 
 async def test_faults_and_the_clock_are_there_too(emulator: Emulator) -> None:
