@@ -14,10 +14,12 @@ from azure.servicebus import ServiceBusMessage
 from paired_servicebus.core.model.entity_state import State
 from servicebus_sandbox.faults import Operation
 
-from .sides import LAST_TENTH, QUEUE, SESSIONS, Outcome, Program, Side, parked, play, sides, state_of
+from .sides import QUEUE, SESSIONS, Outcome, Program, Side, parked, play, sides, state_of
 
 WAIT: Final = 4.0
 """Seconds that a receiver waits for messages."""
+DUE: Final = 1.9
+"""Seconds before the end of a token that lives 22: it is due, and the work after it has that long."""
 A_MOMENT: Final = 0.3
 """Seconds of a fault before the program goes on: the SDK may not notice it earlier, and has no sign that it has."""
 
@@ -65,7 +67,7 @@ async def lock_lost(side: Side) -> None:
 async def refreshed(side: Side) -> None:
     """The token is due for renewal: the SDK renews it with its next work, within the last tenth of its life."""
     assert side.credential is not None
-    await asyncio.sleep(max(0.0, side.credential.expires_on - LAST_TENTH - time.time()))
+    await asyncio.sleep(max(0.0, side.credential.expires_on - DUE - time.time()))
 
 
 async def lapsed(side: Side) -> None:
@@ -135,7 +137,7 @@ async def sending(side: Side) -> AsyncIterator[Any]:
 async def waiting(side: Side) -> AsyncIterator[Any]:
     """The fault comes while a receiver waits; a message comes afterwards."""
     async with side.client.get_queue_receiver(QUEUE) as receiver:
-        receiving = asyncio.create_task(receiver.receive_messages(1, max_wait_time=20))
+        receiving = asyncio.create_task(receiver.receive_messages(1, max_wait_time=30))
         await asyncio.sleep(0.5)
         struck = await side.struck()
         yield struck
@@ -143,7 +145,7 @@ async def waiting(side: Side) -> AsyncIterator[Any]:
         for message in await receiving:
             yield str(message)
             await receiver.complete_message(message)
-    yield side.depth()
+        yield side.depth()
 
 
 async def iteration(side: Side) -> AsyncIterator[Any]:
@@ -155,7 +157,7 @@ async def iteration(side: Side) -> AsyncIterator[Any]:
             await receiver.complete_message(message)
             if str(message) == "1":
                 yield await side.struck()
-    yield side.depth()
+        yield side.depth()
 
 
 async def settlement(side: Side) -> AsyncIterator[Any]:
@@ -168,7 +170,7 @@ async def settlement(side: Side) -> AsyncIterator[Any]:
         for message in await receiver.receive_messages(1, max_wait_time=WAIT):
             yield str(message)
             await receiver.complete_message(message)
-    yield side.depth()
+        yield side.depth()
 
 
 async def session(side: Side) -> AsyncIterator[Any]:
@@ -217,8 +219,11 @@ FAULTS: Final[dict[str, tuple[Fault, tuple[str, ...]]]] = {
 }
 CLOCK: Final = frozenset({"idle detach", "lock lost"})
 """Faults of the clock, which all sides share: the sides take turns."""
-TOKENS: Final = {"token refreshed": 10.0, "token lapsed": 4.0}
-"""Faults of short-lived tokens, and the seconds of their life: the SDK renews in the last tenth, in whole seconds."""
+TOKENS: Final = {"token refreshed": 22.0, "token lapsed": 8.0}
+"""Faults of short-lived tokens, and the seconds of their life.
+
+The SDK renews in the last tenth, in whole seconds: for two seconds of 22 or 21, and never of fewer than ten.
+"""
 BUSY_WAIT: Final = 10.0
 """Seconds that a sender waits for a busy namespace inside the call, each time."""
 REFUSALS: Final = {"before": 1, "between": 1, "sending": 1, "scheduling": 2}

@@ -29,8 +29,6 @@ QUEUE: Final = "orders"
 SESSIONS: Final = "carts"
 QUEUES: Final = [QueueSpec(QUEUE), QueueSpec(SESSIONS, QueueSettings(requires_session=True))]
 OPTIONS: Final = {"failover_interval": 6.0, "send_timeout": 20.0, "backlog_queue_count": 2}
-LAST_TENTH: Final = 0.9
-"""Seconds before the end of a token that lives ten: the SDK renews it then, with the next work on the link."""
 END: Final = object()
 
 
@@ -136,6 +134,7 @@ class Side:
 class Outcome:
     """What a program came to: its results, the error that ended it, and the seconds since its first fault.
 
+    They end with its last result or its error: closing waits up to a second for the SDK's keep-alive, on every side.
     The seconds in which a later fault is prepared are not among them.
     """
 
@@ -151,7 +150,8 @@ Program = Callable[[Side], AsyncIterator[Any]]
 async def play(program: Program, side: Side) -> Outcome:
     """Run a program to its end, or to its error."""
     results, raised = [], ""
-    struck, striking_s = time.monotonic(), side.striking_s
+    struck = ended = time.monotonic()
+    striking_s = side.striking_s
     try:
         async with asyncio.timeout(60):
             async for found in program(side):
@@ -159,9 +159,10 @@ async def play(program: Program, side: Side) -> Outcome:
                     struck, striking_s = found, side.striking_s
                 else:
                     results.append(found)
+                ended = time.monotonic()
     except Exception as error:
-        raised = type(error).__name__
-    return Outcome(results, raised, time.monotonic() - struck - (side.striking_s - striking_s))
+        raised, ended = type(error).__name__, time.monotonic()
+    return Outcome(results, raised, ended - struck - (side.striking_s - striking_s))
 
 
 class Opening:
