@@ -70,7 +70,7 @@ def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> En
             given = properties.get(_entity_name(part.element))
             if given is not None:
                 values[part.field] = _read_setting(part, given)
-    return kind.settings(**values)
+    return kind.settle(values, present.settings if present else None)
 
 
 def write_entity(kind: Kind, entity: Entity) -> Json:
@@ -84,7 +84,7 @@ def write_entity(kind: Kind, entity: Entity) -> Json:
                 if written is not None:
                     found[_entity_name(element)] = written
             case ReadOnlyElement(element, read) if element in _NUMBERS:
-                found[_entity_name(element)] = int(read(entity))
+                found[_entity_name(element)] = int(read(entity) or 0)
             case ReadOnlyElement(element, read) if element in _TIMES:
                 found[_entity_name(element)] = read(entity)
             case CountDetails():

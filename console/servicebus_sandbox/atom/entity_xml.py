@@ -1,8 +1,8 @@
-"""The XML of queues, topics, subscriptions and rules: tables of elements, settings and read-only values.
+"""The XML of queues, topics and subscriptions, and its envelopes: tables of elements, settings and read-only values.
 
-The order of a table is that of the service. Read-only elements from a client (counts, times) are ignored, as in the
-service. Namespaces are written as default namespaces and with the service's prefix, because some clients compare names
-literally. Not here: routing.
+A table has the service's order, which counts for reading too. An element behind its place, a repeated one and an
+unknown one have no effect; they are kept, and come back at the end. Names are written with default namespaces and with
+the service's prefixes, because some clients compare them literally. Rules are in `rule_xml`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -19,6 +20,7 @@ from xml.etree import ElementTree
 
 from servicebus_sandbox.broker.entity_settings import (
     FIXED,
+    PARTITIONS,
     AuthorizationRule,
     EntitySettings,
     EntityStatus,
@@ -28,19 +30,7 @@ from servicebus_sandbox.broker.entity_settings import (
     Tier,
     TopicSettings,
 )
-from servicebus_sandbox.broker.subscription_rules.message_properties import Value
-from servicebus_sandbox.broker.subscription_rules.rules import (
-    CORRELATION_FIELDS,
-    DEFAULT_RULE,
-    CorrelationFilter,
-    FalseFilter,
-    Filter,
-    Rule,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-)
-from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Entity, Subscription, Topic
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Entity, Queue, Subscription, Topic
 
 # Durations and times in Service Bus XML: ISO 8601, with one duration for unlimited.
 #
@@ -49,51 +39,67 @@ from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Entity
 
 FOR_EVER = "P10675199DT2H48M5.4775807S"
 _DAYS_OF_FOR_EVER = 10_675_199
+_TICKS = 10_000_000
+"""The ticks of a second, the unit of the service."""
+_UNITS = {"years": 365 * 86_400, "months": 30 * 86_400, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 _PATTERN = re.compile(
-    r"(?P<sign>-?)P(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d{1,12})H)?(?:(?P<minutes>\d{1,12})M)?(?:(?P<seconds>\d{1,12}(?:\.\d{1,9})?)S)?)?",
+    r"(?P<sign>-?)P(?:(?P<years>\d{1,5})Y)?(?:(?P<months>\d{1,6})M)?(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,12})H)?(?:(?P<minutes>\d{1,12})M)?"
+    r"(?:(?P<seconds>\d{1,12})(?:\.(?P<fraction>\d{1,9}))?S)?)?",
     re.ASCII,
 )
 
 
-def read_duration(text: str) -> timedelta | None:
-    """Return the duration in `text` (days and smaller units), None for unlimited. Raises ValueError."""
+def read_ticks(text: str) -> int | None:
+    """Return the ticks of a duration, None for unlimited; a year has 365 days, a month 30. Raises ValueError."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None or text.strip().endswith(("P", "T")):
         raise ValueError(f"'{text}' is not an ISO 8601 duration in days, hours, minutes and seconds, such as PT1M")
-    parts = {unit: float(match[unit] or 0) for unit in ("hours", "minutes", "seconds")}
-    days = int(match["days"] or 0)
-    if days >= _DAYS_OF_FOR_EVER and not match["sign"]:
+    seconds = sum(int(match[unit] or 0) * size for unit, size in _UNITS.items())
+    if seconds >= _DAYS_OF_FOR_EVER * 86_400 and not match["sign"]:
+        if match["days"] is None and match["years"] is None:
+            raise ValueError(f"the duration '{text}' is out of range")
         return None
+    ticks = seconds * _TICKS + int((match["fraction"] or "").ljust(7, "0")[:7])
+    return -ticks if match["sign"] else ticks
+
+
+def write_ticks(ticks: int) -> str:
+    """Return the shortest ISO 8601 form: PT1M, P1DT2H, PT0.5S, PT0S."""
+    seconds, fraction = divmod(abs(ticks), _TICKS)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    rest = f"{second}.{fraction:07d}".rstrip("0").rstrip(".") if fraction else str(second)
+    time = "".join(f"{text}{unit}" for text, unit in ((str(hour), "H"), (str(minute), "M"), (rest, "S")) if text != "0")
+    date = f"{days}D" if days else ""
+    if not date and not time:
+        return "PT0S"
+    return f"{'-' if ticks < 0 else ''}P{date}{'T' if time else ''}{time}"
+
+
+def read_duration(text: str) -> timedelta | None:
+    """Return the duration in `text` to the microsecond, None for unlimited. Raises ValueError."""
+    ticks = read_ticks(text)
     try:
-        duration = timedelta(days=days, **parts)
+        return None if ticks is None else timedelta(microseconds=abs(ticks) // 10) * (-1 if ticks < 0 else 1)
     except OverflowError as error:
         raise ValueError(f"the duration '{text}' is out of range") from error
-    return -duration if match["sign"] else duration
 
 
 def write_duration(duration: timedelta | None) -> str:
-    """Return the shortest ISO 8601 form: PT1M, P1DT2H, PT0.5S, PT0S."""
+    """Return the shortest form of a duration; None is unlimited."""
     if duration is None or duration.days >= _DAYS_OF_FOR_EVER:
         return FOR_EVER
-    sign, length = ("-", -duration) if duration < timedelta(0) else ("", duration)
-    minutes, seconds = divmod(length.seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    fraction = f".{length.microseconds:06d}".rstrip("0") if length.microseconds else ""
-    time = "".join(
-        f"{value}{fraction if unit == 'S' else ''}{unit}"
-        for value, unit in ((hours, "H"), (minutes, "M"), (seconds, "S"))
-        if value or (unit == "S" and fraction)
-    )
-    date = f"{length.days}D" if length.days else ""
-    if not date and not time:
-        return "PT0S"
-    return f"{sign}P{date}{'T' if time else ''}{time}"
+    return write_ticks(duration // timedelta(microseconds=1) * 10)
 
 
-def write_time(epoch_seconds: float) -> str:
-    """Return a time in UTC, to the microsecond: 2026-01-02T03:04:05.600000Z."""
-    return datetime.fromtimestamp(epoch_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def write_time(epoch_seconds: float, digits: int = 3) -> str:
+    """Return a time in UTC with up to so many digits behind the second, none of them a zero at the end."""
+    units = int(epoch_seconds * 10**digits)
+    whole, fraction = divmod(units, 10**digits)
+    text = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{fraction:0{digits}d}".rstrip("0").rstrip(".") + "Z" if digits else f"{text}Z"
 
 
 # The XML of an entity's authorization rules, both ways. Missing keys are generated here.
@@ -111,29 +117,27 @@ def read_rules(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
     return tuple(_read_rule(rule) for rule in element.findall("{*}AuthorizationRule"))
 
 
-def write_rules(
-    parent: ElementTree.Element, rules: Sequence[AuthorizationRule], *, created_at: float, updated_at: float
-) -> None:
-    """Add `AuthorizationRules` to `parent`; the times, in epoch seconds, are the entity's."""
+def write_rules(parent: ElementTree.Element, rules: Sequence[AuthorizationRule]) -> None:
+    """Add `AuthorizationRules` to `parent`."""
     element = ElementTree.SubElement(parent, "AuthorizationRules")
     for rule in rules:
         described = ElementTree.SubElement(element, "AuthorizationRule", {"i:type": _KIND})
-        _add(described, "ClaimType", "SharedAccessKey")
-        _add(described, "ClaimValue", "None")
+        add_child(described, "ClaimType", "SharedAccessKey")
+        add_child(described, "ClaimValue", "None")
         rights = ElementTree.SubElement(described, "Rights")
-        for right in sorted(rule.rights):
-            _add(rights, "AccessRights", right.value)
-        _add(described, "CreatedTime", write_time(created_at))
-        _add(described, "ModifiedTime", write_time(updated_at))
-        _add(described, "KeyName", rule.name)
-        _add(described, "PrimaryKey", rule.primary_key)
-        _add(described, "SecondaryKey", rule.secondary_key)
+        for right in rule.listed_rights:
+            add_child(rights, "AccessRights", right.value)
+        add_child(described, "KeyName", rule.name)
+        add_child(described, "PrimaryKey", rule.primary_key)
+        add_child(described, "SecondaryKey", rule.secondary_key)
 
 
 def _read_rule(element: ElementTree.Element) -> AuthorizationRule:
+    rights = [_RIGHT((right.text or "").strip()) for right in element.findall("{*}Rights/{*}AccessRights")]
     return AuthorizationRule(
         name=_text(element, "KeyName"),
-        rights=frozenset(_RIGHT((right.text or "").strip()) for right in element.findall("{*}Rights/{*}AccessRights")),
+        rights=frozenset(rights),
+        sent_rights=tuple(dict.fromkeys(rights)),
         primary_key=_text(element, "PrimaryKey") or new_key(),
         secondary_key=_text(element, "SecondaryKey") or new_key(),
     )
@@ -166,8 +170,7 @@ class Codec:
 class Setting:
     """A writable element; a missing or empty one means the default.
 
-    `shown` is the displayed value of an unset element. Clients of versions before `since` neither see the element nor
-    may set it.
+    `shown` is the displayed value. Clients of versions before `since` neither see the element nor may set it.
     """
 
     element: str
@@ -179,24 +182,54 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyElement:
-    """An element that only the service sets; `since` as with settings."""
+    """An element that only the service sets; `since` as with settings.
+
+    made: its text in the answer to a creation at a time in epoch seconds, None if it is absent there; by default that
+        of `read`.
+    unsent: the text after an update without it; with it, a sent text is repeated.
+    """
 
     element: str
-    read: Callable[[Any], str]
+    read: Callable[[Any], str | None]
     since: str = ""
+    made: Callable[[float], str | None] | None = None
+    unsent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CountDetails:
-    """The element with the counts by state."""
+    """The counts by state, which the answer to a creation lacks."""
+
+    element: str = "CountDetails"
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The element with the entity's authorization rules."""
+    """The entity's authorization rules."""
+
+    element: str = "AuthorizationRules"
 
 
 Part = Setting | ReadOnlyElement | CountDetails | AccessRules
+STRAYS = "strays"
+"""The name of the kept elements in an `echo`; no element has it."""
+
+
+def in_places(
+    description: ElementTree.Element, order: Sequence[str]
+) -> tuple[dict[str, ElementTree.Element], list[ElementTree.Element]]:
+    """Return the elements that have effect by name, and the others in a form to write."""
+    places = {f"{{{CONNECT}}}{name}": place for place, name in enumerate(order)}
+    found: dict[str, ElementTree.Element] = {}
+    strays, place = [], -1
+    for child in description:
+        here = places.get(child.tag, -1)
+        if here > place:
+            place = here
+            found[order[here]] = child
+        else:
+            strays.append(copied(child))
+    return found, strays
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +239,10 @@ class Kind:
     element: str
     settings: type[QueueSettings] | type[TopicSettings] | type[SubscriptionSettings]
     parts: tuple[Part, ...]
+
+    @property
+    def order(self) -> list[str]:
+        return [part.element for part in self.parts]
 
     def read(
         self, description: ElementTree.Element, *, current: EntitySettings | None = None, version: str = NEWEST_VERSION
@@ -218,50 +255,126 @@ class Kind:
         values: dict[str, Any] = {}
         if isinstance(current, self.settings):
             values = {name: getattr(current, name) for name in FIXED if hasattr(current, name)}
+        found, strays = in_places(description, self.order)
+        echo: dict[str, Any] = {STRAYS: strays}
         for part in self.parts:
+            element = found.get(part.element)
+            text = text_of(element)
             match part:
-                case Setting(element, field):
-                    text = text_of(description.find(f"{{*}}{element}"))
+                case Setting(name, field):
                     if text and version < part.since:
-                        raise DescriptionError(f"{element}: api-version {version} does not know it; use {part.since}")
+                        raise DescriptionError(
+                            f"'{name}' of '{self.element}' is not in api-version '{version}'; use {part.since}"
+                        )
                     if text:
-                        values[field] = _read(part, text)
+                        values[field] = _read(part, whole_text(element) if part.codec is TEXT else text)
+                        echo |= _repeated(part, text)
                     elif version < part.since and isinstance(current, self.settings):
                         values[field] = getattr(current, field)
-                case AccessRules():
-                    rules = description.find("{*}AuthorizationRules")
-                    if rules is not None:
-                        values["authorization_rules"] = _read_access(rules)
+                case AccessRules() if element is not None:
+                    values["authorization_rules"] = _read_access(element)
+                case ReadOnlyElement(name) if part.unsent and current is not None:
+                    echo[name] = text or part.unsent
+        return self.settle(values | {"echo": echo}, current)
+
+    def settle(self, values: dict[str, Any], current: EntitySettings | None) -> EntitySettings:
+        """Return the settings of these values, after those that follow from others. Raises InvalidSettings."""
+        if values.get("forward_to"):
+            values["auto_delete_on_idle"] = None
+        if values.get("enable_partitioning"):
+            size = values.get("max_size_mb", 0)
+            if size in (getattr(current, "total_size_mb", None), *_TOTAL_SIZES_MB):  # as management shows it
+                values["max_size_mb"] = size // PARTITIONS
+            if self.settings is TopicSettings:
+                values.setdefault("support_ordering", False)
         return self.settings(**values)
 
-    def write(self, entity: Entity, authority: str, version: str = NEWEST_VERSION) -> ElementTree.Element:
-        """Return the description of `entity`, without unset settings."""
-        root = new_description(self.element)
+    def write(
+        self,
+        entity: Entity,
+        authority: str,
+        version: str = NEWEST_VERSION,
+        *,
+        made_at: float | None = None,
+        in_list: bool = False,
+    ) -> ElementTree.Element:
+        """Return the description of `entity`, without unset settings.
+
+        made_at: the time of a creation that this answers, in epoch seconds.
+        """
+        root, echo = new_description(self.element), entity.settings.echo
         for part in self.parts:
             match part:
                 case Setting(element, _, codec) if version >= part.since:
                     value = shown(part, entity)
                     if value is not None or codec is DURATION:
-                        _add(root, element, codec.write(value, authority))
+                        add_child(root, element, echo.get(element) or codec.write(value, authority))
                 case ReadOnlyElement(element, read) if version >= part.since:
-                    _add(root, element, read(entity) or None)
-                case CountDetails():
-                    _write_counts(root, entity)
+                    text = read(entity) if made_at is None or part.made is None else part.made(made_at)
+                    if text is not None:
+                        add_child(root, element, echo.get(element, text) or None)
+                case CountDetails() if made_at is None:
+                    _write_counts(root, entity, "d3p1" if isinstance(entity, Subscription) and not in_list else "d2p1")
                 case AccessRules():
-                    rules = getattr(entity.settings, "authorization_rules", ())
-                    write_rules(root, rules, created_at=entity.created_at, updated_at=entity.updated_at)
+                    write_rules(root, getattr(entity.settings, "authorization_rules", ()))
+        root.extend(echo.get(STRAYS, ()))
         return root
+
+
+_TOTAL_SIZES_MB = range(PARTITIONS * 1024, PARTITIONS * 5 * 1024 + 1, PARTITIONS * 1024)
+"""The sizes of partitioned entities."""
+_MAX_DEPTH = 20
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d*?(0+)(Z?)", re.ASCII)
+
+
+def copied(element: ElementTree.Element, depth: int = 0) -> ElementTree.Element:
+    """Return a client's element in the form that is written; times lose their zeros at the end.
+
+    Raises DescriptionError for elements inside one another to more than 20 levels.
+    """
+    if depth > _MAX_DEPTH:
+        raise DescriptionError(f"the description nests elements more than {_MAX_DEPTH} deep")
+    tag = element.tag.removeprefix(f"{{{CONNECT}}}")
+    attributes = {name.replace(f"{{{INSTANCE}}}", "i:"): value for name, value in element.attrib.items()}
+    made = ElementTree.Element(tag, attributes if tag != element.tag or "}" in tag else attributes | {"xmlns": ""})
+    made.text = without_zeros(element.text or "")
+    made.extend([copied(child, depth + 1) for child in element])
+    return made
+
+
+def without_zeros(text: str) -> str:
+    """Return a time without zeros at the end of its fraction, any other text as it is."""
+    if not _TIME.fullmatch(text):
+        return text
+    zone = "Z" if text.endswith("Z") else ""
+    return text.removesuffix("Z").rstrip("0").rstrip(".") + zone
+
+
+def _repeated(part: Setting, text: str) -> dict[str, str]:
+    """Return what management repeats of a setting because its value does not keep it."""
+    if part.codec is FORWARD:
+        return {part.element: text} if "://" in text else {}
+    ticks = read_ticks(text) if part.codec in (DURATION, SPAN) else None
+    return {part.element: write_ticks(ticks)} if ticks is not None and ticks % 10 else {}
 
 
 def shown(part: Setting, entity: Entity) -> Any:
     """Return the displayed value of a setting, None if there is none."""
-    value = getattr(entity.settings, part.field)
-    return part.shown(entity) if value is None and part.shown is not None else value
+    return getattr(entity.settings, part.field) if part.shown is None else part.shown(entity)
 
 
 def text_of(element: ElementTree.Element | None) -> str:
     """Return the text without space around it; empty for a missing or nil element."""
-    return _whole_text(element).strip()
+    return whole_text(element).strip()
+
+
+def whole_text(element: ElementTree.Element | None) -> str:
+    """Return the text with the space around it, which counts in comparisons of properties."""
+    return "" if element is None or is_nil(element) else element.text or ""
+
+
+def is_nil(element: ElementTree.Element) -> bool:
+    return element.get(f"{{{INSTANCE}}}nil") == "true"
 
 
 def _read(part: Setting, text: str) -> object:
@@ -278,10 +391,10 @@ def _read_access(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
         raise DescriptionError(f"AuthorizationRules: {error}") from error
 
 
-def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
-    details = ElementTree.SubElement(root, "CountDetails", {"xmlns:d2p1": COUNTS})
+def _write_counts(root: ElementTree.Element, entity: Entity, prefix: str) -> None:
+    details = ElementTree.SubElement(root, "CountDetails", {f"xmlns:{prefix}": COUNTS})
     for name, value in count_details(entity).items():
-        _add(details, f"d2p1:{name}", str(value))
+        add_child(details, f"{prefix}:{name}", str(value))
 
 
 def count_details(entity: Entity) -> dict[str, int]:
@@ -298,7 +411,7 @@ def read_bool(text: str) -> bool:
         raise ValueError(f"'{text}' is neither true nor false") from error
 
 
-def _read_span(text: str) -> timedelta:
+def read_span(text: str) -> timedelta:
     duration = read_duration(text)
     if duration is None:
         raise ValueError("it cannot last for ever")
@@ -328,15 +441,15 @@ INT = Codec(_reader(int, "is not a whole number"), lambda value, _: str(value))
 TEXT = Codec(str, lambda value, _: str(value))
 STATUS = Codec(_reader(EntityStatus, f"is none of {', '.join(EntityStatus)}"), lambda value, _: str(value))
 DURATION = Codec(read_duration, lambda value, _: write_duration(value))  # None is written as unlimited
-SPAN = Codec(_read_span, lambda value, _: write_duration(value))
+SPAN = Codec(read_span, lambda value, _: write_duration(value))
 FORWARD = Codec(_read_path, lambda value, authority: f"sb://{authority}/{value}")
 
 _ANONYMOUS = ReadOnlyElement("IsAnonymousAccessible", lambda _: "false")
 _KEYS = AccessRules()
-_ORDERED = ReadOnlyElement("SupportOrdering", lambda _: "true")
+_ORDERED = ReadOnlyElement("SupportOrdering", lambda entity: "false" if entity.settings.enable_partitioning else "true")
 _AVAILABLE = ReadOnlyElement("EntityAvailabilityStatus", lambda _: "Available")
 _LOCK = Setting("LockDuration", "lock_duration", SPAN)
-_MAX_SIZE = Setting("MaxSizeInMegabytes", "max_size_mb", INT)
+_MAX_SIZE = Setting("MaxSizeInMegabytes", "max_size_mb", INT, shown=lambda entity: entity.settings.total_size_mb)
 _DUPLICATES = Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOL)
 _WINDOW = Setting("DuplicateDetectionHistoryTimeWindow", "duplicate_window", SPAN)
 _SESSIONS = Setting("RequiresSession", "requires_session", BOOL)
@@ -359,20 +472,41 @@ _MESSAGE_SIZE = Setting(
     since="2021-05",
 )
 NEVER: Final = "0001-01-01T00:00:00Z"
+ZONELESS_NEVER: Final = "0001-01-01T00:00:00"
+"""The form of NEVER in answers to changes."""
 
 
-def _accessed(entity: Entity) -> str:
-    """Return the time of the latest use; of a queue or topic without any, the year 1."""
-    is_unused = entity.accessed_at == entity.created_at and not isinstance(entity, Subscription)
-    return NEVER if is_unused else write_time(entity.accessed_at)
+_FINEST: Final = 6
+"""The digits of a time's fraction in subscriptions and rules."""
 
 
+def _absent(_: float) -> None:
+    return None
+
+
+def write_finest(epoch_seconds: float) -> str:
+    return write_time(epoch_seconds, _FINEST)
+
+
+def _accessed(entity: Queue | Topic) -> str:
+    """Return the time of the latest use; without any, the year 1."""
+    return NEVER if entity.accessed_at <= entity.created_at else write_time(entity.accessed_at)
+
+
+FIRST_RULE = "DefaultRuleDescription"
 _SIZE = ReadOnlyElement("SizeInBytes", lambda entity: str(entity.size_bytes))
 _COUNT = ReadOnlyElement("MessageCount", lambda entity: str(entity.counts().total))
 _TIMES = (
     ReadOnlyElement("CreatedAt", lambda entity: write_time(entity.created_at)),
     ReadOnlyElement("UpdatedAt", lambda entity: write_time(entity.updated_at)),
-    ReadOnlyElement("AccessedAt", lambda entity: _accessed(entity)),
+    ReadOnlyElement("AccessedAt", lambda entity: _accessed(entity), made=_absent),
+)
+_SUBSCRIPTION_TIMES = (
+    ReadOnlyElement("CreatedAt", lambda entity: write_finest(entity.created_at), made=write_finest),
+    ReadOnlyElement("UpdatedAt", lambda entity: write_finest(entity.updated_at), made=write_finest),
+    ReadOnlyElement(
+        "AccessedAt", lambda entity: write_time(entity.accessed_at), made=lambda _: NEVER.removesuffix("Z")
+    ),
 )
 
 
@@ -387,7 +521,7 @@ QUEUE = Kind(
     QueueSettings,
     (
         *(_LOCK, _MAX_SIZE, _DUPLICATES, _SESSIONS, _TTL, _DEAD_LETTER_EXPIRED, _WINDOW, _DELIVERIES, _BATCHED),
-        *(_SIZE, _COUNT, _ANONYMOUS, _KEYS, _STATUS, _FORWARD_TO, _METADATA, *_TIMES, _ORDERED, CountDetails()),
+        *(_SIZE, _COUNT, _ANONYMOUS, _KEYS, _STATUS, _FORWARD_TO, *_TIMES, _METADATA, _ORDERED, CountDetails()),
         *(_IDLE, _PARTITIONED, _AVAILABLE, _FORWARD_DEAD, _EXPRESS, _MESSAGE_SIZE),
     ),
 )
@@ -397,13 +531,14 @@ TOPIC = Kind(
     (
         *(_TTL, _MAX_SIZE, _DUPLICATES, _WINDOW, _BATCHED, _SIZE),
         Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOL),
-        *(_ANONYMOUS, _KEYS, _STATUS, _METADATA, *_TIMES),
+        *(_ANONYMOUS, _KEYS, _STATUS, *_TIMES, _METADATA),
         Setting("SupportOrdering", "support_ordering", BOOL),
         CountDetails(),
-        ReadOnlyElement("SubscriptionCount", lambda topic: str(len(topic.subscriptions))),
-        ReadOnlyElement("SqlFilterCount", lambda topic: str(_filters(topic)[0]), since="2024-05"),
-        ReadOnlyElement("CorrelationFilterCount", lambda topic: str(_filters(topic)[1]), since="2024-05"),
-        *(_IDLE, _PARTITIONED, _AVAILABLE),
+        ReadOnlyElement("SubscriptionCount", lambda topic: str(len(topic.subscriptions)), made=_absent),
+        ReadOnlyElement("SqlFilterCount", lambda topic: str(_filters(topic)[0]), since="2024-05", made=_absent),
+        ReadOnlyElement("CorrelationFilterCount", lambda topic: str(_filters(topic)[1]), since="2024-05", made=_absent),
+        *(_IDLE, _PARTITIONED),
+        ReadOnlyElement("EntityAvailabilityStatus", lambda _: "Available", unsent="Unknown"),
         ReadOnlyElement("EnableSubscriptionPartitioning", lambda _: "false"),
         *(_EXPRESS, _MESSAGE_SIZE),
     ),
@@ -414,8 +549,11 @@ SUBSCRIPTION = Kind(
     (
         *(_LOCK, _SESSIONS, _TTL, _DEAD_LETTER_EXPIRED),
         Setting("DeadLetteringOnFilterEvaluationExceptions", "dead_letter_on_filter_errors", BOOL),
-        *(_COUNT, _DELIVERIES, _BATCHED, _STATUS, _FORWARD_TO, *_TIMES, CountDetails(), _METADATA),
+        ReadOnlyElement(FIRST_RULE, lambda _: None),
+        ReadOnlyElement("MessageCount", lambda entity: str(entity.counts().total), made=lambda _: "0"),
+        *(_DELIVERIES, _BATCHED, _STATUS, _FORWARD_TO, *_SUBSCRIPTION_TIMES, _METADATA, CountDetails()),
         *(_FORWARD_DEAD, _IDLE, _AVAILABLE),
+        ReadOnlyElement("IsClientAffine", lambda _: "false", since="2021-05"),
     ),
 )
 _KINDS = (QUEUE, TOPIC, SUBSCRIPTION)
@@ -425,11 +563,17 @@ def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
     """Return the kind of an element or of settings. Raises DescriptionError."""
     if not isinstance(described, ElementTree.Element):
         return next(kind for kind in _KINDS if isinstance(described, kind.settings))
-    name = described.tag.rpartition("}")[2]
     for kind in _KINDS:
-        if kind.element == name:
+        if described.tag == f"{{{CONNECT}}}{kind.element}":
             return kind
-    raise DescriptionError(f"<{name}> is none of {', '.join(kind.element for kind in _KINDS)}")
+    raise DescriptionError(f"<{described.tag}> is none of {', '.join(kind.element for kind in _KINDS)} in {CONNECT}")
+
+
+def element_of(field: str, kind: Kind | None = None) -> str:
+    """Return the element of a setting; other words are unchanged."""
+    kinds = _KINDS if kind is None else (kind,)
+    settings = (part for kind in kinds for part in kind.parts if isinstance(part, Setting))
+    return next((part.element for part in settings if part.field == field), field)
 
 
 def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
@@ -444,7 +588,7 @@ def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
         ("Name", namespace.name),
         ("NamespaceType", "Messaging"),
     ):
-        _add(root, name, text)
+        add_child(root, name, text)
     return root
 
 
@@ -453,232 +597,9 @@ def new_description(element: str) -> ElementTree.Element:
     return ElementTree.Element(element, {"xmlns": CONNECT, "xmlns:i": INSTANCE})
 
 
-# The XML of subscription rules: filters, actions and typed values, both ways.
-#
-# The attribute `type` has the kind of a filter or action. On a value an attribute of that name has its type, prefixed
-# for XML Schema's namespace. The output is in the form that the SDKs read.
-
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
-_PAIR = "KeyValueOfstringanyType"
-_INT32 = range(-(2**31), 2**31)
-CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
-
-
-def read_rule(description: ElementTree.Element, *, name: str | None = None) -> Rule:
-    """Return the rule in `description`, called `name` if the URL has one.
-
-    Raises DescriptionError, and FilterSyntaxError for the text of a filter or an action.
-    """
-    own = text_of(description.find("{*}Name"))
-    if name is not None and own and own.lower() != name.lower():
-        raise DescriptionError(f"Name: the rule is called '{own}' here and '{name}' in the address")
-    return Rule(
-        name=name or own or DEFAULT_RULE,
-        filter=_read_filter(description.find("{*}Filter")),
-        action=_read_action(description.find("{*}Action")),
-    )
-
-
-def first_rule(description: ElementTree.Element) -> Rule | None:
-    """Return the first rule of a described subscription, None for the default. Raises like `read_rule`."""
-    found = description.find("{*}DefaultRuleDescription")
-    return None if found is None or _is_nil(found) else read_rule(found)
-
-
-def write_rule(rule: Rule) -> ElementTree.Element:
-    """Return the description of a rule."""
-    root = new_description("RuleDescription")
-    root.append(_write_filter(rule.filter))
-    root.append(_write_action(rule.action))
-    _add(root, "CreatedAt", write_time(rule.created_at))
-    _add(root, "Name", rule.name)
-    return root
-
-
-# ---------------------------------------------------------------------- filters and actions
-
-
-def _read_filter(element: ElementTree.Element | None) -> Filter:
-    if element is None or _is_nil(element):
-        return TrueFilter()
-    match _kind(element):
-        case "TrueFilter":
-            return TrueFilter()
-        case "FalseFilter":
-            return FalseFilter()
-        case "SqlFilter":
-            return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
-        case "CorrelationFilter":
-            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in CORRELATED.items()}
-            return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
-        case kind:
-            raise DescriptionError(
-                f"Filter: its type is '{kind}'; it is one of SqlFilter, CorrelationFilter, TrueFilter, FalseFilter"
-            )
-
-
-def _read_action(element: ElementTree.Element | None) -> SqlAction | None:
-    if element is None or _is_nil(element):
-        return None
-    match _kind(element):
-        case "EmptyRuleAction":
-            return None
-        case "SqlRuleAction":
-            return SqlAction(_expression(element), _read_pairs(element.find("{*}Parameters")))
-        case kind:
-            raise DescriptionError(f"Action: its type is '{kind}'; it is one of SqlRuleAction, EmptyRuleAction")
-
-
-def _expression(element: ElementTree.Element) -> str:
-    text = text_of(element.find("{*}SqlExpression"))
-    if not text:
-        raise DescriptionError("SqlExpression: it is missing or empty")
-    return text
-
-
-def _write_filter(found: Filter) -> ElementTree.Element:
-    kind = type(found).__name__
-    element = ElementTree.Element("Filter", {"i:type": kind})
-    match found:
-        case CorrelationFilter():
-            for name, field in CORRELATED.items():
-                value = getattr(found, field)
-                if value is not None:
-                    _add(element, name, value)
-            _write_pairs(element, "Properties", found.properties)
-        case SqlFilter():
-            _write_sql(element, found.expression, found.parameters)
-        case TrueFilter():
-            _write_sql(element, "1=1", {})
-        case FalseFilter():
-            _write_sql(element, "1=0", {})
-    return element
-
-
-def _write_action(action: SqlAction | None) -> ElementTree.Element:
-    if action is None:
-        return ElementTree.Element("Action", {"i:type": "EmptyRuleAction"})
-    element = ElementTree.Element("Action", {"i:type": "SqlRuleAction"})
-    _write_sql(element, action.expression, action.parameters)
-    return element
-
-
-def _write_sql(element: ElementTree.Element, expression: str, parameters: Mapping[str, Value]) -> None:
-    _add(element, "SqlExpression", expression)
-    _add(element, "CompatibilityLevel", "20")
-    _write_pairs(element, "Parameters", parameters)
-
-
-def _kind(element: ElementTree.Element) -> str:
-    """Return the attribute `type` of any namespace, without a prefix."""
-    found = element.get(f"{{{INSTANCE}}}type")
-    if found is None:
-        found = next((value for name, value in element.attrib.items() if name.rpartition("}")[2] == "type"), "")
-    return found.rpartition(":")[2]
-
-
-def _whole_text(element: ElementTree.Element | None) -> str:
-    """Return the text with the space around it, which counts in comparisons of properties."""
-    return "" if element is None or _is_nil(element) else element.text or ""
-
-
-def _is_nil(element: ElementTree.Element) -> bool:
-    return element.get(f"{{{INSTANCE}}}nil") == "true"
-
-
-# ---------------------------------------------------------------------- typed values
-
-
-@dataclass(frozen=True, slots=True)
-class _Type:
-    """One type of XML Schema in filters."""
-
-    read: Callable[[str], Value]
-    write: Callable[[Any], str] = str
-
-
-class _ZonelessTime(datetime):
-    """A time that was sent without a zone: it is in UTC, and is written as it came."""
-
-
-def _read_time(text: str) -> datetime:
-    """Return a time; without a zone it is in UTC."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is not None:
-        return moment.astimezone(UTC)
-    return _ZonelessTime.fromisoformat(text).replace(tzinfo=UTC)
-
-
-def _write_moment(value: datetime) -> str:
-    """Return a time in UTC, with a zone unless it came without: the SDKs compare it with their own."""
-    text = value.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return text if isinstance(value, _ZonelessTime) else f"{text}Z"
-
-
-_WHOLE = _Type(int)
-_TYPES: Mapping[str, _Type] = {
-    "string": _Type(str),
-    **dict.fromkeys(("int", "long", "short", "byte", "unsignedInt", "unsignedLong", "unsignedShort"), _WHOLE),
-    **dict.fromkeys(("double", "float", "decimal"), _Type(float, repr)),
-    "boolean": _Type(read_bool, lambda value: "true" if value else "false"),
-    "dateTime": _Type(_read_time, _write_moment),
-    "duration": _Type(_read_span, write_duration),
-}
-
-
-def _type_name(value: Value) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "int" if value in _INT32 else "long"
-        case float():
-            return "double"
-        case datetime():
-            return "dateTime"
-        case timedelta():
-            return "duration"
-    return "string"
-
-
-def _read_pairs(element: ElementTree.Element | None) -> dict[str, Value]:
-    pairs: dict[str, Value] = {}
-    for pair in [] if element is None else element.findall(f"{{*}}{_PAIR}"):
-        key, value = _whole_text(pair.find("{*}Key")), pair.find("{*}Value")
-        if not key:
-            raise DescriptionError(f"{_PAIR}: its Key is missing or empty")
-        pairs[key] = None if value is None or _is_nil(value) else _read_value(key, value)
-    return pairs
-
-
-def _read_value(key: str, element: ElementTree.Element) -> Value:
-    name = _kind(element) or "string"
-    if name not in _TYPES:
-        raise DescriptionError(f"'{key}': its type is '{name}'; it is one of {', '.join(_TYPES)}")
-    text = element.text or ""
-    try:
-        return _TYPES[name].read(text if name == "string" else text.strip())
-    except ValueError as error:
-        raise DescriptionError(f"'{key}': '{text}' is no {name}: {error}") from error
-
-
-def _write_pairs(parent: ElementTree.Element, name: str, pairs: Mapping[str, Value]) -> None:
-    element = ElementTree.SubElement(parent, name)
-    for key, value in pairs.items():
-        pair = ElementTree.SubElement(element, _PAIR)
-        _add(pair, "Key", key)
-        if value is None:
-            ElementTree.SubElement(pair, "Value", {"i:nil": "true"})
-            continue
-        kind = _type_name(value)
-        attributes = {"xmlns:d6p1": SCHEMA, "i:type": f"d6p1:{kind}"}
-        ElementTree.SubElement(pair, "Value", attributes).text = _TYPES[kind].write(value)
-
-
 # Atom envelopes of management answers, and the parser of clients' entries.
 #
-# Documents with a DOCTYPE are refused, so entities are never expanded. Contents are in `entity_xml`, answers in
-# `management_api`.
+# Documents with a DOCTYPE are refused, so entities are never expanded.
 
 ATOM = "http://www.w3.org/2005/Atom"
 
@@ -689,14 +610,20 @@ class AtomError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomEntry:
-    """One entity in its envelope. Times are epoch seconds; `address` is the entity's URL."""
+    """One entity in its envelope; times are epoch seconds.
+
+    address: its URL. link: the address for a client, relative to `base` in a list.
+    author, published: None where the service has none.
+    """
 
     address: str
+    link: str
     title: str
-    author: str
-    published: float
     updated: float
     content: ElementTree.Element
+    author: str | None = None
+    published: float | None = None
+    base: str | None = None
 
 
 def content_of(body: bytes) -> ElementTree.Element:
@@ -727,42 +654,58 @@ def feed_document(
 ) -> bytes:
     """Return several entities; `next_page` is the URL of the next page, None at the end."""
     feed = ElementTree.Element("feed", {"xmlns": ATOM})
-    _add(feed, "title", title, type="text")
-    _add(feed, "id", address)
-    _add(feed, "updated", write_time(now))
-    _add(feed, "link", rel="self", href=address)
+    add_child(feed, "title", title, type="text")
+    add_child(feed, "id", address)
+    add_child(feed, "updated", write_time(now, 0))
+    add_child(feed, "link", rel="self", href=address)
     if next_page is not None:  # clients take the second link for the next page
-        _add(feed, "link", rel="next", href=next_page)
+        add_child(feed, "link", rel="next", href=next_page)
     feed.extend(_entry(entry) for entry in entries)
+    return _document(feed)
+
+
+NOTHING_HERE = "Publicly Listed Services"
+"""The title of the feed for a missing entity; some clients search for it."""
+
+
+def missing_document(now: float) -> bytes:
+    """Return the feed in place of a missing entity."""
+    feed = ElementTree.Element("feed", {"xmlns": ATOM})
+    add_child(feed, "title", NOTHING_HERE, type="text")
+    add_child(feed, "subtitle", "no entity has this address", type="text")
+    add_child(feed, "id", f"uuid:{uuid.uuid4()};id=1")
+    add_child(feed, "updated", write_time(now, 0))
+    add_child(feed, "generator", "Service Bus 1.1")
     return _document(feed)
 
 
 def error_document(status: int, detail: str) -> bytes:
     """Return the body of a refusal: the HTTP status as code, and one sentence."""
     error = ElementTree.Element("Error")
-    _add(error, "Code", str(status))
-    _add(error, "Detail", "".join(character if character.isprintable() else "?" for character in detail))
+    add_child(error, "Code", str(status))
+    add_child(error, "Detail", "".join(one if one.isprintable() or one in "\r\n" else "?" for one in detail))
     return _document(error)
 
 
 def _entry(entry: AtomEntry) -> ElementTree.Element:
-    element = ElementTree.Element("entry", {"xmlns": ATOM})
-    _add(element, "id", entry.address)
-    _add(element, "title", entry.title, type="text")
-    _add(element, "published", write_time(entry.published))
-    _add(element, "updated", write_time(entry.updated))
-    _add(_add(element, "author"), "name", entry.author)
-    _add(element, "link", rel="self", href=entry.address)
-    _add(element, "content", type="application/xml").append(entry.content)
+    element = ElementTree.Element("entry", {"xmlns": ATOM} | ({"xml:base": entry.base} if entry.base else {}))
+    add_child(element, "id", entry.address)
+    add_child(element, "title", entry.title, type="text")
+    if entry.published is not None:
+        add_child(element, "published", write_time(entry.published, 0))
+    add_child(element, "updated", write_time(entry.updated, 0))
+    if entry.author is not None:
+        add_child(add_child(element, "author"), "name", entry.author)
+    add_child(element, "link", rel="self", href=entry.link)
+    add_child(element, "content", type="application/xml").append(entry.content)
     return element
 
 
-def _add(parent: ElementTree.Element, tag: str, text: str | None = None, **attributes: str) -> ElementTree.Element:
+def add_child(parent: ElementTree.Element, tag: str, text: str | None = None, **attributes: str) -> ElementTree.Element:
     child = ElementTree.SubElement(parent, tag, attributes)
     child.text = text
     return child
 
 
 def _document(root: ElementTree.Element) -> bytes:
-    text: str = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>{text}'.encode()
+    return ElementTree.tostring(root, encoding="unicode").encode()

@@ -1,21 +1,24 @@
 """The management API of one namespace: a request in, an answer out; its server.
 
 It covers queues, topics, subscriptions, rules and the namespace; lists have pages. Every request needs a token with
-Manage for its target. As in the service, a missing queue or topic is answered with 200 and an empty feed, anything else
-that is missing with 404. XML is in `entity_xml`, limits in `topology.namespace`.
+Manage for its target. As in the service, a missing queue or topic, and anything below a missing topic, is answered with
+200 and a feed without entries; a missing subscription or rule with 404. Addresses in answers repeat the request's
+query. The ETag is that of the addressed queue or topic before the request. XML is in `entity_xml` and `rule_xml`,
+limits in `topology.namespace`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import Enum
 from typing import ClassVar, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 from xml.etree import ElementTree
-from zlib import crc32
 
 from aiohttp import web
 
@@ -29,16 +32,26 @@ from servicebus_sandbox.atom.entity_xml import (
     AtomError,
     DescriptionError,
     content_of,
+    copied,
     describe_namespace,
+    element_of,
     entry_document,
     error_document,
     feed_document,
-    first_rule,
     kind_of,
-    read_rule,
-    write_rule,
+    missing_document,
+    new_description,
+    write_time,
 )
-from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded, Throttled
+from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
+from servicebus_sandbox.broker.broker_errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    InvalidSettings,
+    QuotaExceeded,
+    Throttled,
+)
 from servicebus_sandbox.broker.entity_settings import (
     EntitySettings,
     QueueSettings,
@@ -51,8 +64,10 @@ from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.namespace import (
     BrokerNamespace,
     Entity,
+    Queue,
     Subscription,
     TargetMissing,
+    Topic,
     check_settings,
 )
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
@@ -114,25 +129,27 @@ def resource_at(raw_path: str) -> Resource | None:
 Item = TypeVar("Item")
 
 MAX_PAGE = 100
-_BAD_REQUEST = 400
+_MAX_NUMBER = 2**31 - 1
+_BAD_REQUEST, _MISSING, _TAKEN = 400, 404, 409
 _FEED = {"Content-Type": "application/atom+xml;type=feed;charset=utf-8"}
+_SECURE = {"Strict-Transport-Security": "max-age=31536000"}
+_LISTS = (ResourceKind.QUEUES, ResourceKind.TOPICS, ResourceKind.NAMESPACE)
+_BELOW_TOPICS = (ResourceKind.SUBSCRIPTIONS, ResourceKind.SUBSCRIPTION, ResourceKind.RULES, ResourceKind.RULE)
 _SUPPLEMENTS = (
     ("forward_to", "servicebussupplementaryauthorization"),
     ("forward_dead_lettered_to", "servicebusdlqsupplementaryauthorization"),
 )
-NOTHING_HERE = "Publicly Listed Services"
-"""The title of the feed for a missing entity; some clients search for it."""
 _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
-    (EntityNotFound, 404, ""),
-    (EntityExists, 409, "SubCode=40900. Conflict. "),
+    (EntityNotFound, _MISSING, "SubCode=40400. Not Found. "),
+    (EntityExists, _TAKEN, "SubCode=40900. Conflict. "),
     (QuotaExceeded, 403, "SubCode=40300. "),
     (Throttled, 503, ""),
-    (TargetMissing, 400, "SubCode=40400. "),
-    (BrokerError, 400, "SubCode=40000. "),
-    (DescriptionError, 400, "SubCode=40000. "),
-    (AtomError, 400, "The specified resource description is invalid. "),
+    (TargetMissing, _BAD_REQUEST, "SubCode=40400. "),
+    (BrokerError, _BAD_REQUEST, "SubCode=40000. "),
+    (DescriptionError, _BAD_REQUEST, "SubCode=40000. "),
+    (AtomError, _BAD_REQUEST, "The specified resource description is invalid. "),
 )
-"""Status and the service's words before the sentence, which clients search for."""
+"""Status and the service's words before the sentence, which clients search for; below a topic it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +177,28 @@ class AtomRequest:
         return {name: values[-1] for name, values in parse_qs(self.target.partition("?")[2]).items()}
 
     @property
+    def plain_path(self) -> str:
+        """Return the path with the slashes of names as they are."""
+        return quote(unquote(self.path), safe="/$~")
+
+    @property
+    def authority(self) -> str:
+        return self.headers.get("host", "localhost")
+
+    @property
+    def address(self) -> str:
+        """Return the address in answers: the plain path and the query as sent."""
+        query = self.target.partition("?")[2]
+        return f"https://{self.authority}{self.plain_path}{'?' if query else ''}{query}"
+
+    @property
+    def is_update(self) -> bool:
+        return "if-match" in self.headers
+
+    @property
     def origin(self) -> str:
         """Return scheme and authority as the client wrote them, for links in answers."""
-        return f"{self.scheme}://{self.headers.get('host', 'localhost')}"
+        return f"{self.scheme}://{self.authority}"
 
     @property
     def version(self) -> str:
@@ -179,11 +215,11 @@ class AtomResponse:
 
 
 class AtomRefusal(Exception):
-    """An answer with an error: the HTTP status and one sentence."""
+    """An answer with an error: the HTTP status and one sentence; `is_empty` if only the status is sent."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, *, is_empty: bool = False) -> None:
         super().__init__(detail)
-        self.status = status
+        self.status, self.is_empty = status, is_empty
 
 
 class ManagementApi:
@@ -206,36 +242,104 @@ class ManagementApi:
 
     def answer(self, request: AtomRequest) -> AtomResponse:
         """Return the answer. Never raises for a client's request."""
+        resource = resource_at(request.path)
+        owner = self._owner(resource)
+        tag = {} if owner is None else {"ETag": _etag(owner)}  # of the time before the request
         try:
-            return self._act(request)
+            answer = self._act(request, resource)
         except AtomRefusal as refusal:
-            return _refused(refusal.status, str(refusal))
+            if refusal.is_empty:
+                answer = AtomResponse(refusal.status)
+            else:
+                answer = refused(refusal.status, str(refusal), self._tail(request, resource, owner))
         except tuple(error for error, _, _ in _REFUSALS) as error:
-            status, words = next((status, words) for kind, status, words in _REFUSALS if isinstance(error, kind))
-            if status == _BAD_REQUEST:
-                self._complaints.about(type(error).__name__, f"refused a request to its management: {error}")
-            return _refused(status, f"{words}{error}")
+            answer = self._refuse(request, resource, owner, error)
+        is_plain = answer.status == _OK and resource is not None and resource.kind in _LISTS
+        return replace(answer, headers={**answer.headers, **({} if is_plain else _SECURE), **tag})
 
-    def _act(self, request: AtomRequest) -> AtomResponse:
-        self._authorize(request)
+    def _owner(self, resource: Resource | None) -> Queue | Topic | None:
+        """Return the queue or topic at or above the address."""
+        try:
+            found = self._namespace.owner(resource.names[0]) if resource is not None and resource.names else None
+        except EntityNotFound:
+            return None
+        return found.topic if isinstance(found, Subscription) else found
+
+    def _refuse(
+        self, request: AtomRequest, resource: Resource | None, owner: Queue | Topic | None, error: Exception
+    ) -> AtomResponse:
+        """Return the refusal for a broker's error or a wrong description."""
+        status, words = next((status, words) for kind, status, words in _REFUSALS if isinstance(error, kind))
+        if status == _BAD_REQUEST:
+            self._complaints.about(type(error).__name__, f"refused a request to its management: {error}")
+        sentence = str(error)
+        if isinstance(error, InvalidSettings) and error.field:
+            sentence = _named(error)
+        if resource is None or resource.kind not in _BELOW_TOPICS:
+            return refused(status, f"{words}{sentence}", self._tail(request, resource, owner))
+        if status not in (_MISSING, _TAKEN) or isinstance(owner, Queue):
+            return refused(status, sentence, self._tail(request, resource, owner))
+        if owner is None:
+            sentence = f"{sentence}: no topic of the namespace policy of '{self._namespace.name}' has this path"
+            return refused(status, sentence, self._tail(request, resource, owner))
+        return self._missing_or_taken(request, resource, owner, error, status)
+
+    def _missing_or_taken(
+        self, request: AtomRequest, resource: Resource, topic: Topic, error: Exception, status: int
+    ) -> AtomResponse:
+        """Return the broker's own refusal for a subscription or rule of an existing topic."""
+        names = resource.names[1:]
+        if isinstance(error, EntityNotFound) and names and not error.path.lower().endswith(f"/{names[-1].lower()}"):
+            names = names[:1]  # the subscription above the rule is missing
+        entity = f"'{self._named(topic)}{''.join(f'|{name}' for name in names)}'"
+        found = f"Entity {entity} was not found" if status == _MISSING else f"The entity {entity} already exists"
+        if len(names) > 1 and status == _MISSING:
+            return refused(status, found, _tail(f"{_GATEWAY}_{_BROKER}", self._named(topic), self._clock()))
+        return refused(status, found, _tail(_BROKER, "NoSystemTracker", self._clock()))
+
+    def _tail(self, request: AtomRequest, resource: Resource | None, owner: Queue | Topic | None) -> str:
+        """Return the tracking id behind a sentence of the gateway; below an entity it names that one."""
+        who = f"{request.authority}:{unquote(request.path).strip('/')}"
+        if owner is not None and resource is not None and (resource.kind in _BELOW_TOPICS or "$" in resource.names[0]):
+            who = self._named(owner)
+        return _tail(_GATEWAY, who, self._clock())
+
+    def _named(self, entity: Queue | Topic) -> str:
+        """Return an entity's name in sentences."""
+        return f"{self._namespace.name}:{type(entity).__name__}:{entity.path}"
+
+    def _act(self, request: AtomRequest, resource: Resource | None) -> AtomResponse:
+        self._authorize(request, resource)
         self._namespace.charge(MANAGEMENT_COST)
         if request.version > NEWEST_VERSION:
             raise AtomRefusal(400, f"api-version '{request.version}' is not known; the newest is {NEWEST_VERSION}")
-        resource = resource_at(request.path)
         if resource is None:
             raise AtomRefusal(404, f"nothing can be managed at '{unquote(request.path)}'")
         action = self._ACTIONS.get((request.method, resource.kind))
         if action is None:
             raise AtomRefusal(405, f"{request.method} does not apply to '{unquote(request.path)}'")
+        self._check_sub_queue(request, resource)
         return action(self, request, resource)
+
+    def _check_sub_queue(self, request: AtomRequest, resource: Resource) -> None:
+        """Raise AtomRefusal (400) for a sub-queue of an existing entity, which cannot be managed."""
+        path = resource.names[0] if resource.kind is ResourceKind.ENTITY else ""
+        if "$" in path and self._owner(resource) is not None:
+            raise AtomRefusal(400, f"the verb ({request.method}) does not apply to the sub-queue '{path}'")
 
     # ------------------------------------------------------------------ authorization
 
-    def _authorize(self, request: AtomRequest) -> None:
+    def _authorize(self, request: AtomRequest, resource: Resource | None) -> None:
+        """Check the token: Manage for the address, any right for the namespace's description."""
         token = request.headers.get("authorization", "")
         if not token:
-            raise AtomRefusal(401, "the request has no Authorization header; send a shared access signature")
-        self._verify(token, f"https://{self._authority(request)}{request.path}", Right.MANAGE)
+            raise AtomRefusal(401, "the Authorization header has no claim; send a shared access signature")
+        right = None if resource is not None and resource.kind is ResourceKind.NAMESPACE else Right.MANAGE
+        try:
+            self._verify(token, f"https://{request.authority}{request.path}", right)
+        except AtomRefusal as refusal:
+            is_below = resource is not None and resource.kind in _BELOW_TOPICS and self._owner(resource) is not None
+            raise AtomRefusal(401, str(refusal), is_empty=is_below) from refusal
 
     def _authorize_forwarding(self, request: AtomRequest, settings: EntitySettings) -> None:
         """Check the token for the forwarding target: a supplementary one, or one that covers both."""
@@ -243,74 +347,85 @@ class ManagementApi:
             target = getattr(settings, name, None)
             if target is not None:
                 token = request.headers.get(header, request.headers["authorization"])
-                self._verify(token, f"https://{self._authority(request)}/{target}", Right.SEND)
+                self._verify(token, f"https://{request.authority}/{target}", Right.SEND)
 
-    def _verify(self, token: str, audience: str, right: Right) -> None:
+    def _verify(self, token: str, audience: str, right: Right | None) -> None:
         try:
             access = self._authorization.judge(token, audience, self._clock())
         except TokenError as error:
             raise AtomRefusal(401, error.reason) from error
         resource = resource_at(access.path)
         owner = resource.names[0] if resource is not None and resource.names else access.path
-        if right not in access.rights or not access.covers(owner):
+        if (right is not None and right not in access.rights) or not access.covers(owner):
             raise AtomRefusal(401, f"the token does not give '{right}' for '{access.path}', which this needs")
 
     # ------------------------------------------------------------------ reading
 
     def _get_namespace(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        namespace = self._namespace
-        content = describe_namespace(namespace)
-        return _one(self._entry(request, resource, namespace.name, namespace.created_at, content))
+        namespace, address = self._namespace, request.address
+        entry = AtomEntry(
+            address=address,
+            link=address,
+            title=namespace.name,
+            author=namespace.name,
+            updated=namespace.created_at,
+            content=describe_namespace(namespace),
+        )
+        return _one(entry)
 
     def _get_entity(self, request: AtomRequest, resource: Resource) -> AtomResponse:
+        """Return an entity or a rule; below a missing queue or topic there is the feed without entries."""
         try:
-            entity = self._find(resource)
+            found = self._found(resource)
         except EntityNotFound:
-            if resource.kind is ResourceKind.SUBSCRIPTION:
+            if isinstance(self._owner(resource), Topic) and resource.kind is not ResourceKind.ENTITY:
                 raise
-            address = self._address(request, resource)
-            return AtomResponse(200, feed_document(address, NOTHING_HERE, [], next_page=None, now=self._clock()), _FEED)
-        return _one(self._describe(request, entity), _etag(entity))
-
-    def _get_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        rule = self._subscription(resource).rules[resource.names[2]]
-        return _one(self._describe_rule(request, resource, rule), _etag(rule))
+            return AtomResponse(200, missing_document(self._clock()), _FEED)
+        return _one(self._entry(request, found, self._described(request, found)))
 
     def _list_entities(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         queues = resource.kind is ResourceKind.QUEUES
         found: Sequence[Entity] = self._namespace.queues() if queues else self._namespace.topics()
-        return self._page(request, resource, found, lambda entity: self._describe(request, entity))
+        return self._page(request, resource, found)
 
     def _list_subscriptions(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        found = self._namespace.subscriptions(*resource.names)
-        return self._page(request, resource, found, lambda entity: self._describe(request, entity))
+        return self._page(request, resource, self._namespace.subscriptions(*resource.names))
 
     def _list_rules(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        rules = list(self._subscription(resource).rules)
-        return self._page(request, resource, rules, lambda rule: self._describe_rule(request, resource, rule))
+        return self._page(request, resource, list(self._subscription(resource).rules))
 
-    def _page(
-        self,
-        request: AtomRequest,
-        resource: Resource,
-        found: Sequence[Item],
-        describe: Callable[[Item], AtomEntry],
-    ) -> AtomResponse:
+    def _page(self, request: AtomRequest, resource: Resource, found: Sequence[Entity | Rule]) -> AtomResponse:
         query = request.query
-        skip, top = _count(query, "$skip", 0), min(_count(query, "$top", MAX_PAGE), MAX_PAGE)
-        address, next_page = self._address(request, resource), None
-        if top and skip + top < len(found):
-            next_page = f"{address}?api-version={request.version}&$skip={skip + top}&$top={top}"
-        entries = [describe(item) for item in found[skip : skip + top]]
-        title = resource.url_path.rpartition("/")[2]
-        return AtomResponse(200, feed_document(address, title, entries, next_page=next_page, now=self._clock()), _FEED)
+        skip, top = _count(query, "skip", 0), min(_count(query, "top", MAX_PAGE), MAX_PAGE)
+        next_page = None
+        if not top or skip + top < len(found):
+            others = [one for one in request.target.partition("?")[2].split("&") if _name_of(one) not in _PAGING]
+            page = "&".join([f"%24skip={skip + top}", f"%24top={top}", *filter(None, others)])
+            next_page = f"{request.address.partition('?')[0]}?{page}"
+        entries = [self._listed(request, item) for item in found[skip : skip + top]]
+        title = resource.kind.value.rpartition("/")[2].capitalize()
+        body = feed_document(request.address, title, entries, next_page=next_page, now=self._clock())
+        return AtomResponse(200, body, _FEED)
+
+    def _listed(self, request: AtomRequest, item: Entity | Rule) -> AtomEntry:
+        """Return an entry of a list; its link is relative to the list's address."""
+        content = self._described(request, item, in_list=True)
+        entry, version = self._entry(request, item, content), f"?api-version={request.version}"
+        if isinstance(item, Queue | Topic):
+            address, link = f"https://{request.authority}/{_quoted(item.path)}", f"../{_quoted(item.path)}"
+        else:
+            whole = request.address.partition("?")[0].rstrip("/")
+            address, link = f"{whole}/{_quoted(item.name)}", f"{whole.rpartition('/')[2]}/{_quoted(item.name)}"
+        return replace(entry, address=f"{address}{version}", link=f"{link}{version}", base=request.address)
 
     # ------------------------------------------------------------------ changing
 
     def _put(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         description = content_of(request.body)
-        present = self._find(resource) if self._is_update(request) else None
-        self._check_match(request, resource, present)
+        present = self._find(resource) if request.is_update else None
+        self._check_match(request, resource)
+        if present is None and resource.kind is ResourceKind.SUBSCRIPTION:
+            self._namespace.topic(resource.names[0])
         current = present.settings if present else None
         settings = kind_of(description).read(description, current=current, version=request.version)
         self._authorize_forwarding(request, settings)
@@ -320,7 +435,21 @@ class ManagementApi:
         else:
             entity = self._namespace.update(present, settings)
         self._changed()
-        return _one(self._describe(request, entity), _etag(entity), status=200 if present else 201)
+        return self._changed_entity(request, entity, description)
+
+    def _changed_entity(self, request: AtomRequest, entity: Entity, description: ElementTree.Element) -> AtomResponse:
+        """Answer a PUT: an update of a queue or topic repeats the description, others are as made now."""
+        now, status = self._clock(), 200 if request.is_update else 201
+        if request.is_update and not isinstance(entity, Subscription):
+            sent = new_description(kind_of(entity.settings).element)
+            sent.extend([copied(child) for child in description])
+            return _one(replace(self._entry(request, entity, sent), published=None, updated=now))
+        return _one(self._made(request, entity, self._described(request, entity, made_at=now), now), status=status)
+
+    def _made(self, request: AtomRequest, found: Entity | Rule, content: ElementTree.Element, now: float) -> AtomEntry:
+        """Return the entry of a PUT, whose addresses have the scheme of the request."""
+        entry = self._entry(request, found, content)
+        return replace(entry, address=request.address, link=request.address, published=now, updated=now)
 
     def _create(self, at: Resource, settings: EntitySettings, rule: Rule | None) -> Entity:
         namespace = self._namespace
@@ -334,35 +463,31 @@ class ManagementApi:
 
     def _put_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         rules = self._subscription(resource).rules
-        present = rules[resource.names[2]] if self._is_update(request) else None
-        self._check_match(request, resource, present)
+        present = rules[resource.names[2]] if request.is_update else None
+        self._check_match(request, resource)
         rule = read_rule(content_of(request.body), name=resource.names[2])
         act = self._namespace.update_rule if present else self._namespace.create_rule
-        rule = act(resource.names[0], resource.names[1], rule)
-        return _one(self._describe_rule(request, resource, rule), _etag(rule), status=200 if present else 201)
+        rule, now = act(resource.names[0], resource.names[1], rule), self._clock()
+        content = self._described(request, rule, made_at=now)
+        return _one(self._made(request, rule, content, now), status=200 if present else 201)
 
     def _delete(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        self._check_match(request, resource, self._find(resource))
+        self._found(resource)
+        self._check_match(request, resource)
         if resource.kind is ResourceKind.SUBSCRIPTION:
             self._namespace.delete_subscription(*resource.names)
+        elif resource.kind is ResourceKind.RULE:
+            self._namespace.delete_rule(*resource.names)
         else:
             self._namespace.delete(*resource.names)
         self._changed()
         return AtomResponse(200)
 
-    def _delete_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        self._check_match(request, resource, self._subscription(resource).rules[resource.names[2]])
-        self._namespace.delete_rule(*resource.names)
-        return AtomResponse(200)
-
-    @staticmethod
-    def _is_update(request: AtomRequest) -> bool:
-        return "if-match" in request.headers
-
-    def _check_match(self, request: AtomRequest, resource: Resource, present: Entity | Rule | None) -> None:
-        """Raise AtomRefusal (412) if the request is for another state of the entity."""
-        condition = request.headers.get("if-match", "*").strip()
-        if present is not None and condition not in ("*", _etag(present)):
+    def _check_match(self, request: AtomRequest, resource: Resource) -> None:
+        """Raise AtomRefusal (412) if the request is for another state of the queue or topic."""
+        owner, conditions = self._owner(resource), request.headers.get("if-match", "*").split(",")
+        wanted = {condition.strip().removeprefix("W/").strip('"') for condition in conditions}
+        if owner is not None and not wanted & {"*", _etag(owner)}:
             raise AtomRefusal(412, f"'/{resource.url_path}' was changed since; read it again and repeat the change")
 
     # ------------------------------------------------------------------ describing
@@ -375,41 +500,33 @@ class ManagementApi:
     def _subscription(self, at: Resource) -> Subscription:
         return self._namespace.subscription(*at.names[:2])
 
-    def _describe(self, request: AtomRequest, entity: Entity) -> AtomEntry:
-        at = Resource(ResourceKind.ENTITY, (entity.path,))
-        title, kind = entity.path, kind_of(entity.settings)
-        if isinstance(entity, Subscription):
-            at, title = Resource(ResourceKind.SUBSCRIPTION, (entity.topic.path, entity.name)), entity.name
-        content = kind.write(entity, self._authority(request), request.version)
-        return self._entry(request, at, title, entity.created_at, content, entity.updated_at)
+    def _found(self, resource: Resource) -> Entity | Rule:
+        if resource.kind is ResourceKind.RULE:
+            return self._subscription(resource).rules[resource.names[2]]
+        return self._find(resource)
 
-    def _describe_rule(self, request: AtomRequest, at: Resource, rule: Rule) -> AtomEntry:
-        place = Resource(ResourceKind.RULE, (*at.names[:2], rule.name))
-        return self._entry(request, place, rule.name, rule.created_at, write_rule(rule))
+    def _described(
+        self, request: AtomRequest, found: Entity | Rule, *, made_at: float | None = None, in_list: bool = False
+    ) -> ElementTree.Element:
+        if isinstance(found, Rule):
+            return write_rule(found, made_at=made_at, in_list=in_list)
+        kind = kind_of(found.settings)
+        return kind.write(found, request.authority, request.version, made_at=made_at, in_list=in_list)
 
-    def _entry(
-        self,
-        request: AtomRequest,
-        at: Resource,
-        title: str,
-        published: float,
-        content: ElementTree.Element,
-        updated: float | None = None,
-    ) -> AtomEntry:
+    def _entry(self, request: AtomRequest, found: Entity | Rule, content: ElementTree.Element) -> AtomEntry:
+        """Return the entry of a GET. Subscriptions and rules have no author, and addresses of messaging."""
+        is_below, address = isinstance(found, Subscription | Rule), request.address
+        if is_below:
+            address = f"sb{address.removeprefix('https')}"
         return AtomEntry(
-            address=self._address(request, at),
-            title=title,
-            author=self._namespace.name,
-            published=published,
-            updated=published if updated is None else updated,
+            address=address,
+            link=address,
+            title=found.name if isinstance(found, Subscription | Rule) else found.path,
+            author=None if is_below else self._namespace.name,
+            published=found.created_at,
+            updated=found.created_at if isinstance(found, Rule) else found.updated_at,
             content=content,
         )
-
-    def _address(self, request: AtomRequest, at: Resource) -> str:
-        return f"https://{self._authority(request)}/{at.url_path}"
-
-    def _authority(self, request: AtomRequest) -> str:
-        return request.headers.get("host") or self._namespace.name
 
     _ACTIONS: ClassVar[
         Mapping[tuple[str, ResourceKind], Callable[[ManagementApi, AtomRequest, Resource], AtomResponse]]
@@ -421,36 +538,75 @@ class ManagementApi:
         ("GET", ResourceKind.RULES): _list_rules,
         ("GET", ResourceKind.ENTITY): _get_entity,
         ("GET", ResourceKind.SUBSCRIPTION): _get_entity,
-        ("GET", ResourceKind.RULE): _get_rule,
+        ("GET", ResourceKind.RULE): _get_entity,
         ("PUT", ResourceKind.ENTITY): _put,
         ("PUT", ResourceKind.SUBSCRIPTION): _put,
         ("PUT", ResourceKind.RULE): _put_rule,
         ("DELETE", ResourceKind.ENTITY): _delete,
         ("DELETE", ResourceKind.SUBSCRIPTION): _delete,
-        ("DELETE", ResourceKind.RULE): _delete_rule,
+        ("DELETE", ResourceKind.RULE): _delete,
     }
 
 
-def _one(entry: AtomEntry, etag: str | None = None, *, status: int = 200) -> AtomResponse:
+_OK = 200
+_GATEWAY, _BROKER = "G1", "B1"
+_PAGING = ("$skip", "$top")
+_TICKS_AT_EPOCH = 621_355_968_000_000_000
+
+
+def _one(entry: AtomEntry, *, status: int = 200) -> AtomResponse:
     headers = {"Content-Type": "application/atom+xml;type=entry;charset=utf-8"}
-    return AtomResponse(status, entry_document(entry), headers if etag is None else headers | {"ETag": etag})
+    return AtomResponse(status, entry_document(entry), headers)
 
 
-def _refused(status: int, detail: str) -> AtomResponse:
-    return AtomResponse(status, error_document(status, detail), {"Content-Type": "application/xml; charset=utf-8"})
+def refused(status: int, sentence: str, tail: str = "") -> AtomResponse:
+    """Return a refusal; `tail` is the tracking id behind the sentence."""
+    body = error_document(status, f"{sentence.rstrip('.')}.{tail}" if tail else sentence)
+    return AtomResponse(status, body, {"Content-Type": "application/xml; charset=utf-8"})
 
 
-def _etag(found: Entity | Rule) -> str:
-    """Return a tag that differs after every change."""
-    if isinstance(found, Rule):
-        return f'"{crc32(repr(found).encode()):08x}"'
-    return f'"{found.updated_at * 1_000_000:.0f}"'
+def _tail(node: str, who: str, now: float) -> str:
+    stamp = write_time(now, 0).removesuffix("Z")
+    return f" TrackingId:{uuid.uuid4()}_{node}, SystemTracker:{who}, Timestamp:{stamp}"
+
+
+def _named(error: InvalidSettings) -> str:
+    """Return the sentence with the setting's element, and the refused value in the service's words."""
+    name = element_of(error.field)
+    sentence = str(error).replace(error.field, name, 1)
+    if error.value is None:
+        return sentence
+    value = _span(error.value) if isinstance(error.value, timedelta) else error.value
+    return f"{sentence}.\r\nParameter name: {name}\r\nActual value was {value}"
+
+
+def _span(value: timedelta) -> str:
+    """Return a duration as the service's sentences have it: 25.00:00:00, 00:06:00."""
+    sign, length = ("-", -value) if value < timedelta(0) else ("", value)
+    minutes, seconds = divmod(length.seconds, 60)
+    fraction = f".{length.microseconds:06d}0" if length.microseconds else ""
+    days = f"{length.days}." if length.days else ""
+    return f"{sign}{days}{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}{fraction}"
+
+
+def _etag(entity: Queue | Topic) -> str:
+    """Return the ticks of the latest change, to the millisecond."""
+    return str(_TICKS_AT_EPOCH + int(entity.updated_at * 1000) * 10_000)
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="/$~")
+
+
+def _name_of(parameter: str) -> str:
+    return unquote(parameter.partition("=")[0])
 
 
 def _count(query: Mapping[str, str], name: str, default: int) -> int:
-    text = query.get(name, str(default))
-    if not (text.isascii() and text.isdigit()):
-        raise AtomRefusal(400, f"{name} is '{text}'; it has to be a whole number, 0 or more")
+    text = query.get(f"${name}", str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_NUMBER)) and int(text) <= _MAX_NUMBER):
+        sentence = f"${name} is '{text[:40]}'; it has to be a whole number from 0 to {_MAX_NUMBER}"
+        raise AtomRefusal(400, f"{sentence}.\r\nParameter name: {name}")
     return int(text)
 
 
@@ -462,6 +618,7 @@ def _count(query: Mapping[str, str], name: str, default: int) -> int:
 log = logging.getLogger(__name__)
 
 _SHUTDOWN_SECONDS = 1.0
+SERVER = "Microsoft-HTTPAPI/2.0"
 
 
 class HttpsServer:
@@ -529,11 +686,11 @@ class HttpsServer:
             return self._answer(asked)
 
         answer = await self._gate.pass_through(
-            unquote(request.path).strip("/"), serve, lambda _, sentence, status: _refused(status, sentence)
+            unquote(request.path).strip("/"), serve, lambda _, sentence, status: refused(status, sentence)
         )
         if answer is None:
             return reset(request)
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        return web.Response(status=answer.status, body=answer.body, headers={**answer.headers, "Server": SERVER})
 
     def _answer(self, request: AtomRequest) -> AtomResponse:
         try:

@@ -35,7 +35,14 @@ class EntityDisabled(BrokerError):
 
 
 class InvalidSettings(BrokerError):
-    """A setting that is out of range or fixed at creation."""
+    """A setting that is out of range or fixed at creation.
+
+    `field` names the setting, and `value` is the refused value, where management repeats both.
+    """
+
+    def __init__(self, sentence: str, field: str = "", value: object = None) -> None:
+        super().__init__(sentence)
+        self.field, self.value = field, value
 
 
 class InvalidOperation(BrokerError):

@@ -7,10 +7,11 @@ which are derived once for each change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 
@@ -40,6 +41,8 @@ class AuthorizationRule:
     rights: frozenset[Right]
     primary_key: str = field(repr=False)
     secondary_key: str = field(repr=False)
+    sent_rights: tuple[Right, ...] = field(default=(), repr=False, compare=False)
+    """The rights in the order in which a client sent them; management repeats it."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -59,6 +62,11 @@ class AuthorizationRule:
     def keys(self) -> tuple[str, str]:
         return self.primary_key, self.secondary_key
 
+    @property
+    def listed_rights(self) -> tuple[Right, ...]:
+        """Return the rights as sent, else by name."""
+        return self.sent_rights or tuple(sorted(self.rights))
+
 
 def check_rules(rules: Iterable[AuthorizationRule]) -> None:
     """Raise InvalidSettings for more than MAX_RULES rules of one owner, or a repeated name."""
@@ -74,6 +82,8 @@ MAX_LOCK_DURATION = timedelta(minutes=5)
 MAX_DUPLICATE_WINDOW = timedelta(days=7)
 MAX_DELIVERIES = 2**31 - 1
 MAX_USER_METADATA = 1024
+PARTITIONS = 16
+"""The partitions of an entity with `enable_partitioning`."""
 
 
 class EntityStatus(StrEnum):
@@ -159,7 +169,7 @@ AS_SEEN = Behavior()
 
 def _require(good: bool, name: str, value: object, allowed: str) -> None:
     if not good:
-        raise InvalidSettings(f"{name} is {value}; allowed is {allowed}")
+        raise InvalidSettings(f"{name} is {value}; allowed is {allowed}", name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +181,16 @@ class _Settings:
     auto_delete_on_idle: timedelta | None = None
     status: EntityStatus = EntityStatus.ACTIVE
     user_metadata: str | None = None
+    echo: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What management repeats from the last description, and the broker does not use."""
 
     def __post_init__(self) -> None:
         ttl, idle, length = self.default_ttl, self.auto_delete_on_idle, len(self.user_metadata or "")
         allowed = f"at most {MAX_USER_METADATA} characters"
         _require(ttl is None or ttl > timedelta(0), "default_ttl", ttl, "more than 0")
         _require(idle is None or idle > timedelta(0), "auto_delete_on_idle", idle, "more than 0")
-        _require(length <= MAX_USER_METADATA, "length of user_metadata", length, allowed)
+        if length > MAX_USER_METADATA:
+            raise InvalidSettings(f"user_metadata has {length} characters; allowed is {allowed}", "user_metadata")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +234,11 @@ class SendingSettings(_Settings):
         super().__post_init__()
         check_rules(self.authorization_rules)
 
+    @property
+    def total_size_mb(self) -> int:
+        """Return the quota: `max_size_mb` in each of a partitioned entity's partitions."""
+        return self.max_size_mb * (PARTITIONS if self.enable_partitioning else 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings(ReceivingSettings, SendingSettings):
@@ -254,7 +272,8 @@ def check_update(old: EntitySettings, new: EntitySettings) -> None:
     for name in FIXED:
         before, after = getattr(old, name, None), getattr(new, name, None)
         if before != after:
-            raise InvalidSettings(f"{name} is {before} and cannot be changed; create the entity anew with {after}")
+            sentence = f"{name} is {before} and cannot be changed; create the entity anew with {after}"
+            raise InvalidSettings(sentence, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from servicebus_sandbox.atom import entity_xml as xml
-from servicebus_sandbox.atom.entity_xml import CORRELATED, Kind, read_duration
+from servicebus_sandbox.atom.entity_xml import Kind, read_duration
+from servicebus_sandbox.atom.rule_xml import CORRELATED
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 from servicebus_sandbox.broker.subscription_rules.rules import (

@@ -31,15 +31,13 @@ from servicebus_sandbox.atom.entity_xml import (
     TOPIC,
     DescriptionError,
     describe_namespace,
-    first_rule,
     kind_of,
     read_duration,
-    read_rule,
     write_duration,
-    write_rule,
     write_time,
 )
 from servicebus_sandbox.atom.management_api import Resource, ResourceKind, resource_at
+from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
 from servicebus_sandbox.broker.broker_errors import FilterSyntaxError, InvalidSettings
 from servicebus_sandbox.broker.entity_settings import (
     AuthorizationRule,
@@ -135,8 +133,10 @@ def parsed(element: ElementTree.Element) -> ElementTree.Element:
 def test_settings_survive_their_description(settings: EntitySettings) -> None:
     element = described(settings)
     if isinstance(settings, QueueSettings | TopicSettings) and settings.max_message_size_kb is None:
-        settings = replace(settings, max_message_size_kb=256)  # what the tier gives is shown
-    assert kind_of(element).read(element) == settings
+        settings = replace(settings, max_message_size_kb=256)  # the tier's limit is shown
+    if not isinstance(settings, TopicSettings) and settings.forward_to is not None:
+        settings = replace(settings, auto_delete_on_idle=None)
+    assert kind_of(element).read(element, current=settings) == settings
 
 
 def parse(kind: str, inside: str) -> ElementTree.Element:
@@ -198,7 +198,7 @@ def test_what_older_versions_do_not_know() -> None:
         for version in ("2017-04", "2021-05", "2024-05")
     ]
     assert texts == [[None, None], ["2048", None], ["2048", "0"]]
-    with pytest.raises(DescriptionError, match="MaxMessageSizeInKilobytes: api-version 2017-04 does not know it"):
+    with pytest.raises(DescriptionError, match="'TopicDescription' is not in api-version '2017-04'"):
         TOPIC.read(
             parse("TopicDescription", "<MaxMessageSizeInKilobytes>1</MaxMessageSizeInKilobytes>"), version="2017-04"
         )
@@ -230,6 +230,7 @@ def test_durations_survive(duration: timedelta) -> None:
         ("PT0.0000001S", timedelta(0)),
         (FOR_EVER, None),
         ("P10675199DT2H48M5.47758S", None),
+        ("P1Y2M3DT3H11M2S", timedelta(days=428, hours=3, minutes=11, seconds=2)),
     ],
 )
 def test_durations_as_clients_write_them(text: str, duration: timedelta | None) -> None:
@@ -237,7 +238,7 @@ def test_durations_as_clients_write_them(text: str, duration: timedelta | None) 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "P", "PT", "T1S", "1M", "P1Y", "PT1", "P1DT", "PT1S ago", "PT\u0661S", "PT999999999999H"]
+    "text", ["", "P", "PT", "T1S", "1M", "P1W", "PT1", "P1DT", "PT1S ago", "PT\u0661S", "PT999999999999H"]
 )
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
@@ -260,7 +261,9 @@ def test_durations_are_written_short(duration: timedelta | None, text: str) -> N
 
 
 def test_times_are_in_utc() -> None:
-    assert write_time(0.5) == "1970-01-01T00:00:00.500000Z"
+    assert [write_time(0.5, digits) for digits in (0, 3, 6)] == ["1970-01-01T00:00:00Z"] + [
+        "1970-01-01T00:00:00.5Z"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -388,7 +391,7 @@ def test_a_rule_that_cannot_be_read_is_named(inside: str, complaint: str) -> Non
 
 
 def test_the_text_of_a_filter_is_read_at_once() -> None:
-    with pytest.raises(FilterSyntaxError, match="character 3"):
+    with pytest.raises(FilterSyntaxError, match="character 4"):
         read_rule(rule_element('<Filter i:type="SqlFilter"><SqlExpression>a = </SqlExpression></Filter>'))
 
 
@@ -449,7 +452,7 @@ async def test_updating_and_deleting_rules(admin: ServiceBusAdministrationClient
 
 
 async def test_what_is_refused_of_rules(admin: ServiceBusAdministrationClient) -> None:
-    with pytest.raises(ResourceExistsError, match="SubCode=40900"):
+    with pytest.raises(ResourceExistsError, match=r"Topic:t\|s\|\$Default' already exists"):
         await admin.create_rule("t", "s", "$Default", filter=TrueRuleFilter())
     for act in (admin.get_rule("t", "s", "x"), admin.delete_rule("t", "s", "x"), admin.get_rule("t", "none", "x")):
         with pytest.raises(ResourceNotFoundError):
@@ -458,7 +461,7 @@ async def test_what_is_refused_of_rules(admin: ServiceBusAdministrationClient) -
     rule.name = "x"
     with pytest.raises(ResourceNotFoundError):
         await admin.update_rule("t", "s", rule)
-    with pytest.raises(HttpResponseError, match=r"SubCode=40000\. a value or a condition was expected") as caught:
+    with pytest.raises(HttpResponseError, match=r"a value or a condition was expected") as caught:
         await admin.create_rule("t", "s", "bad", filter=SqlRuleFilter("a = "))
     assert caught.value.status_code == 400
     with pytest.raises(HttpResponseError, match="'@p' is used and not given"):
@@ -524,7 +527,7 @@ def test_ids_have_the_services_letters(resource: Resource, path: str) -> None:
     [
         ("2001-01-01T01:02:03Z", "2001-01-01T01:02:03Z"),
         ("2001-01-01T01:02:03", "2001-01-01T01:02:03"),
-        ("2001-01-01T01:02:03.5Z", "2001-01-01T01:02:03.500000Z"),
+        ("2001-01-01T01:02:03.5000Z", "2001-01-01T01:02:03.5Z"),
         ("2001-01-01T03:02:03+02:00", "2001-01-01T01:02:03Z"),
     ],
 )

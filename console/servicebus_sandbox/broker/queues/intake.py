@@ -107,7 +107,7 @@ class Intake:
         self._can_send = settings.status.can_send and is_spared
         self._is_topic = isinstance(settings, TopicSettings)
         self._room = 0  # bytes that fit for certain; counting for every message costs too much
-        self._quota_bytes = settings.max_size_mb * 1024 * 1024
+        self._quota_bytes = settings.total_size_mb * 1024 * 1024
         self._needs_session = isinstance(settings, QueueSettings) and settings.requires_session
         own_limit = settings.max_message_size_kb
         self.max_message_bytes = own_limit * 1024 if own_limit else self._admission.max_message_bytes

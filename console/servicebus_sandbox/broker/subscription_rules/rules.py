@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from servicebus_sandbox.broker.broker_errors import EntityExists, EntityNotFound, EvaluationError, FilterSyntaxError
@@ -163,12 +164,16 @@ RULE_NAME = "RuleName"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A named filter with an optional action. `created_at` is in epoch seconds."""
+    """A named filter with an optional action. `created_at` is in epoch seconds.
+
+    `echo` is for management: the parts of the description that filter and action do not keep.
+    """
 
     name: str = DEFAULT_RULE
     filter: Filter = field(default_factory=TrueFilter)
     action: SqlAction | None = None
     created_at: float = 0.0
+    echo: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class ArrivingMessage:

@@ -121,7 +121,6 @@ class Queue:
     def __init__(self, path: str, settings: QueueSettings, agenda: Agenda, admission: Admission, forward: Send) -> None:
         self.path = path
         self.settings = settings
-        self.created_at = self.updated_at = agenda.clock()
         self.message_queues = _MessageQueues(path, settings, agenda, forward)
         self.messages = self.message_queues.messages
         self.dead_letters = self.message_queues.dead_letters
@@ -136,6 +135,7 @@ class Queue:
             size=lambda: self.size_bytes,
         )
         self.messages.scheduled = self.intake.schedule
+        self.created_at = self.updated_at = agenda.clock()  # a use is later
 
     def close(self, reason: BrokerError) -> None:
         self.message_queues.close(reason)
@@ -232,10 +232,11 @@ class Topic:
     ) -> None:
         self.path = path
         self.settings = settings
-        self.created_at = self.updated_at = agenda.clock()
         self._codec = codec
         self._new_id = agenda.new_id
         self.subscriptions: dict[str, Subscription] = {}
+        self.subscribed_at = 0.0
+        """The time at which the latest subscription was made, which counts as an access."""
         self._new_number = count(1).__next__
         self.intake = Intake(
             path,
@@ -247,6 +248,7 @@ class Topic:
             size=lambda: self.size_bytes,
             filters=lambda: sum(len(subscription.rules) for subscription in self.subscriptions.values()),
         )
+        self.created_at = self.updated_at = agenda.clock()  # a use is later
 
     def apply(self, settings: TopicSettings, now: float) -> None:
         self.settings, self.updated_at = settings, now
@@ -265,7 +267,7 @@ class Topic:
 
     @property
     def accessed_at(self) -> float:
-        return self.intake.last_send_at
+        return max(self.intake.last_send_at, self.subscribed_at)
 
     @property
     def size_bytes(self) -> int:
@@ -412,6 +414,7 @@ class BrokerNamespace:
         rule = self._made_now(first_rule or Rule())
         subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda, rule, self._forward)
         parent.subscriptions[name.lower()] = subscription
+        parent.subscribed_at = subscription.created_at
         self._watch_idleness(subscription, lambda: self.delete_subscription(topic, name))
         return subscription
 
@@ -655,7 +658,7 @@ def check_settings(namespace: BrokerNamespace, settings: EntitySettings, *, pres
     for name, wanted in _chosen(settings, present):
         check = _CHECKS.get(name)
         if check is not None:
-            check(namespace.tier, wanted)
+            check(namespace, wanted)
     check_tier(namespace, settings)
     if getattr(settings, "requires_duplicate_detection", False) and getattr(settings, "enable_express", False):
         raise InvalidSettings("an express entity cannot detect duplicates; choose one of the two")
@@ -672,29 +675,36 @@ def _chosen(settings: EntitySettings, present: Entity | None) -> Iterator[tuple[
             yield name, wanted
 
 
-def _check_size(tier: Tier, size: int) -> None:
+def _check_size(namespace: BrokerNamespace, size: int) -> None:
+    tier = namespace.tier
     allowed = _PREMIUM_SIZES_MB if tier is Tier.PREMIUM else _SIZES_MB
     if size not in allowed:
-        raise InvalidSettings(f"max_size_mb is {size}; on the tier {tier} it is one of {', '.join(map(str, allowed))}")
+        sizes = ", ".join(map(str, allowed))
+        raise InvalidSettings(f"max_size_mb is {size}; on the tier {tier} it is one of {sizes}", "max_size_mb", size)
 
 
-def _check_message_size(tier: Tier, size: int) -> None:
+def _check_message_size(namespace: BrokerNamespace, size: int) -> None:
+    tier = namespace.tier
     if tier is not Tier.PREMIUM and size != tier.max_message_bytes // 1024:
-        raise InvalidSettings(f"max_message_size_kb cannot be chosen on the tier {tier}; that takes Premium")
+        sentence = f"max_message_size_kb cannot be chosen on the tier {tier}; choose Premium for that"
+        raise InvalidSettings(sentence, "max_message_size_kb", size)
     if tier is Tier.PREMIUM and size not in PREMIUM_MESSAGE_KB:
-        allowed = f"{PREMIUM_MESSAGE_KB.start} to {PREMIUM_MESSAGE_KB.stop - 1}"
-        raise InvalidSettings(f"max_message_size_kb is {size}; allowed is {allowed}")
+        allowed = f"{PREMIUM_MESSAGE_KB.start} and {PREMIUM_MESSAGE_KB.stop - 1}"
+        sentence = (
+            f"'max_message_size_kb' is not between {allowed}, which '{namespace.name}' of the tier '{tier}' allows"
+        )
+        raise InvalidSettings(sentence, "max_message_size_kb", size)
 
 
-def _at_least(name: str, shortest: timedelta) -> Callable[[Tier, timedelta], None]:
-    def check(_: Tier, value: timedelta) -> None:
+def _at_least(name: str, shortest: timedelta) -> Callable[[BrokerNamespace, timedelta], None]:
+    def check(_: BrokerNamespace, value: timedelta) -> None:
         if value < shortest:
-            raise InvalidSettings(f"{name} is {value}; allowed is {shortest} or more")
+            raise InvalidSettings(f"{name} is {value}; allowed is {shortest} or more", name, value)
 
     return check
 
 
-_CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
+_CHECKS: Mapping[str, Callable[[BrokerNamespace, Any], None]] = {
     "max_size_mb": _check_size,
     "max_message_size_kb": _check_message_size,
     "auto_delete_on_idle": _at_least("auto_delete_on_idle", timedelta(minutes=5)),
@@ -713,7 +723,7 @@ def check_tier(namespace: BrokerNamespace, settings: EntitySettings) -> None:
     for name, only in _NOT_BASIC.items():
         if getattr(settings, name) != only:
             raise InvalidSettings(
-                f"{name} cannot be set on the tier Basic of '{namespace.name}'; use Standard or Premium"
+                f"{name} cannot be set on the tier Basic of '{namespace.name}'; use Standard or Premium", name
             )
 
 
