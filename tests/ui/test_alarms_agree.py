@@ -48,12 +48,12 @@ from paired_servicebus.core.operator.fleet_sentences import fleet_lines
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.engine.service.metrics import families
 from paired_servicebus.pairing.runtime.pairing_runtime import EventLog
-from paired_servicebus.ui.engines.health import as_json, as_lines, health
 from paired_servicebus.ui.state.summary import SHOWN_BY_STATES, SHOWN_IN_LOSS, Level, summary
 from paired_servicebus.ui.state.view import Silent, View, apply_news
 from paired_servicebus.verbs.check_verb import as_json as check_object
 from paired_servicebus.verbs.check_verb import as_lines as check_lines
 from paired_servicebus.verbs.check_verb import result_of
+from paired_servicebus.verbs.status_text import as_json, as_lines, health
 from tests import fleet_views, gateway_views
 from tests.alarm_views import obstacle, trouble
 

@@ -32,10 +32,10 @@ from paired_servicebus.ui.commands.action_table import (
     file_name,
     write_new,
 )
-from paired_servicebus.ui.engines.health import Health, alarms_in, as_json, as_lines, health
 from paired_servicebus.ui.shell import app
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import CommandAnswer, Page, Records, View, apply_news
+from paired_servicebus.verbs.status_text import Health, alarms_in, as_json, as_lines, health
 from tests import fleet_views, gateway_views
 from tests.alarm_views import remarks, trouble
 from tests.approval import Approve

@@ -22,8 +22,8 @@ from paired_servicebus.core.operator.alarms import alarms, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import entity_counts, fleet_lines
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.engine.service.metrics import families
-from paired_servicebus.ui.engines.health import as_json, as_lines
 from paired_servicebus.verbs.fleet_verb import fleet_object
+from paired_servicebus.verbs.status_text import as_json, as_lines
 
 from .conftest import screens
 from .deployments import DEPLOYMENTS, JUMP

@@ -262,7 +262,7 @@ VERDICTS: dict[str, tuple[Callable[[Any], Any], Level, tuple[str, ...]]] = {
             )
         ),
         Level.NOTABLE,
-        ("0.1/s", "1 total", "too large"),
+        ("0.1/s", "too large"),
     ),
     "three alarms in an outage": (
         lambda made: made.snapshot(

@@ -27,10 +27,10 @@ from paired_servicebus.engine.control.protocol import Skipped
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.engines.feed import EngineFeed
-from paired_servicebus.ui.engines.health import as_json, as_lines, health
 from paired_servicebus.ui.state.log_entries import sentence
 from paired_servicebus.ui.state.summary import summary
 from paired_servicebus.ui.state.view import EngineLink, News, Records, Unreachable, View
+from paired_servicebus.verbs.status_text import as_json, as_lines, health
 
 
 def run_status(chosen: EnginePaths | None, *, json_line: bool, fleet: bool = False) -> int:

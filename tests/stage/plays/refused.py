@@ -21,7 +21,7 @@ from tests.stage.processes import Actor, CoreWaits
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.engine.control.discovery import query_engines
-from paired_servicebus.ui.engines.health import Health, health_of
+from paired_servicebus.verbs.status_text import Health, health_of
 from servicebus_sandbox.faults import FaultKind
 from servicebus_sandbox.specs import primary_and_secondary
 

@@ -301,9 +301,12 @@ def callers_part(pairing: PairingView, now: float) -> Part:
     errors = sum(one.refused_in_outage for one in entities)
     total = f", {plural(errors, 'error')}" if errors else ""
     if per_second > 0:
-        text = f"callers: {rate(per_second)}/s fail"
-        where = f" at {failing_where(pairing)}" if failing_engines(pairing) else ""
-        return (f"{text}{where}{began}{total}{unknown}", f"{text}{where}{unknown}", f"{text}{where}", text)
+        text, why = f"callers: {rate(per_second)}/s fail", _usual_reason(entities)
+        where = f" at {failing_where(pairing)}" if pairing.fleet is not None and failing_engines(pairing) else ""
+        longest = f"{text}{where}{began}{total}{unknown}"
+        return (*((f"{longest}: {why}",) if why else ()), longest, f"{text}{where}{unknown}", f"{text}{where}", text)
+    if pairing.fleet is None and not _known_senders(pairing):
+        return ("callers: unknown, this engine sends nothing", "callers: no sends here")
     if unknown and (pairing.old_since is not None or not _known_senders(pairing)):
         where = unknown.removeprefix("; unknown")
         here = "; 0 refused here" if _known_senders(pairing) else ""
@@ -315,6 +318,14 @@ def callers_part(pairing: PairingView, now: float) -> Part:
         text = "callers: the last calls failed"
         return (f"{text}{began}{total}{unknown}", f"{text}{began}{total}", f"{text}{began}", text)
     return tuple(dict.fromkeys(f"callers ok{text}" for text in _callers_ok(pairing, now, unknown)))
+
+
+def _usual_reason(entities: Sequence[EntityView]) -> str:
+    """Return the most frequent reason of refused calls here; empty: there was none."""
+    why = Counter[str]()
+    for one in entities:
+        why.update(dict(one.refusals))
+    return reason(why.most_common(1)[0][0]) if why else ""
 
 
 def unanswered_text(entities: Sequence[EntityView]) -> str:
@@ -361,12 +372,16 @@ def _callers_ok(pairing: PairingView, now: float, unknown: str) -> Part:
     number = _known_senders(pairing)
     total = number + len(pairing.unreported) + pairing.unheard
     of = f"{number} of {plural(total, 'engine')}" if not pairing.unheard else plural(number, "engine")
-    of_all = f" at {of}" if unknown else " at all engines"
+    of_all = "" if pairing.fleet is None else f" at {of}" if unknown else " at all engines"
     short = f" {number}/{total}" if unknown else of_all
     errors = sum(one.refused_in_outage for one in pairing.entities)
     latest = max((one.refused_at for one in pairing.entities if one.refused_at is not None), default=None)
+    before = sum(one.refused for one in pairing.entities) if pairing.fleet is None else 0
     if not errors or latest is None:
-        return (f"{of_all}: 0 refused now{unknown}", f"{of_all}{unknown}", f"{of_all}: 0 refused now", of_all, short)
+        many = f" ({plural(before, 'error')} before)" if before else ""
+        full = f"{of_all}: 0 refused now{many}"
+        brief = f"{short}, {plural(before, 'error')}" if before else short
+        return (f"{full}{unknown}", f"{of_all}{many}{unknown}", full, f"{of_all}{many}", brief, short)
     since, many = f"{of_all} since {time_or_day(latest, now)}", plural(errors, "error")
     return (f"{since} ({many} in this outage){unknown}", f"{since} ({many} in this outage)", f"{since} ({many})",
             f"{short} since {time_or_day(latest, now)} ({many})", f"{short} ({many})", short)  # fmt: skip

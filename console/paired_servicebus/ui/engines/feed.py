@@ -18,13 +18,14 @@ from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.alarms import alarms, degrading
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed, Goodbye, Position, Skipped
-from paired_servicebus.ui.engines.health import Health, health_of
 from paired_servicebus.ui.state.log_entries import has_sentence
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, News, Reached, Records, Unreachable
 
@@ -313,9 +314,10 @@ class MultiEngineFeed(EngineFeed):
                 continue
 
     def _neighbour(self, engine: EngineStatus) -> Neighbour:
-        health = health_of(engine, self._now())
-        trouble = "" if health is Health.HEALTHY else str(health)
-        return Neighbour(engine.pairing, trouble, engine.snapshot, engine.trouble)
+        found = engine.snapshot
+        is_unwell = found is None or bool(degrading(alarms(condition_of(found, self._now()))))
+        trouble = ("unreachable" if found is None else "degraded") if is_unwell else ""
+        return Neighbour(engine.pairing, trouble, found, engine.trouble)
 
 
 def _socket_of(name: str) -> Path:

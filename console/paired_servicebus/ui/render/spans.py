@@ -275,11 +275,16 @@ class Column(Generic[Row, Around]):
     align: Literal["left", "right"] = "right"
     from_width: int = 0
     """Cells of the narrowest terminal that has it."""
+    fleet_from: int | None = None
+    """The same over a fleet; None: `from_width`."""
 
 
-def columns_in(width: int, columns: Sequence[Column[Row, Around]]) -> tuple[Column[Row, Around], ...]:
-    """Return the columns of a terminal of that width."""
-    return tuple(column for column in columns if width >= column.from_width)
+def columns_in(
+    width: int, columns: Sequence[Column[Row, Around]], *, fleet: bool = False
+) -> tuple[Column[Row, Around], ...]:
+    """Return the columns of a terminal of that width, for one engine or over a fleet."""
+    least = [one.from_width if one.fleet_from is None or not fleet else one.fleet_from for one in columns]
+    return tuple(column for column, cells in zip(columns, least, strict=True) if width >= cells)
 
 
 # The look of each state: glyph, role and meaning, as one table.

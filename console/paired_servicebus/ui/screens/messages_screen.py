@@ -8,11 +8,11 @@ terminal nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar, Final, Literal, Protocol, cast
+from typing import ClassVar, Final, Protocol, cast
 
 from rich.cells import cell_len, chop_cells
 from textual.binding import Binding, BindingType
@@ -32,7 +32,21 @@ from paired_servicebus.core.text.time_format import age, day_and_clock
 from paired_servicebus.core.text.untrusted_text import escape_json, harmless
 from paired_servicebus.ui.engines.feed import MessageSource
 from paired_servicebus.ui.engines.message_export import export_messages, export_name
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, fit_name, line, pack, rule, wrap
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    Column,
+    Line,
+    Role,
+    Span,
+    cut,
+    fact,
+    fit,
+    fit_name,
+    line,
+    pack,
+    rule,
+    wrap,
+)
 from paired_servicebus.ui.screens.questions import Prompt, Write
 from paired_servicebus.ui.state import message_choices as state
 from paired_servicebus.ui.state.message_choices import MessageChoices, MessageTab, number_in
@@ -46,16 +60,11 @@ NO_DESTINATION: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageColumn:
-    """One column. `share`: its part of the free width, beside its least width."""
+class MessageColumn(Column[MessageRow, float]):
+    """One column, with its least width. share: its part of the free width; most: cells at most, 0: any number."""
 
-    title: str
-    width: int
-    draw: Callable[[MessageRow, float], Span]
     share: int = 0
     most: int = 0
-    """Cells at most; 0: any number."""
-    align: Literal["left", "right"] = "left"
     is_name: bool = False
     """Whether it is cut in the middle."""
 
@@ -74,30 +83,22 @@ def note_of(row: MessageRow) -> str:
     return " · ".join(filter(None, ("poison?" if row.is_poison else "", row.state, row.reason)))
 
 
-COLUMNS: Final[tuple[MessageColumn, ...]] = (
-    MessageColumn(title="number", width=6, align="right", draw=lambda row, _: Span(str(row.number), Role.MUTED)),
-    MessageColumn(
-        title="destination",
-        width=11,
-        share=3,
-        most=60,
-        is_name=True,
-        draw=lambda row, _: Span(row.destination) if row.destination else Span(NO_DESTINATION, Role.SUSPECT),
-    ),
-    MessageColumn(
-        title="message id",
-        width=10,
-        share=4,
-        most=64,
-        is_name=True,
-        draw=lambda row, _: Span(row.message_id or NOT_KNOWN),
-    ),
-    MessageColumn(title="waiting", width=7, align="right", draw=_waits),
-    MessageColumn(title="size", width=8, align="right", draw=lambda row, _: Span(size(row.size))),
-    MessageColumn(title="tries", width=5, align="right", draw=_tries),
-    MessageColumn(title="session", width=7, share=1, most=24, draw=lambda row, _: Span(row.session or NOT_KNOWN)),
-    MessageColumn(title="note", width=7, share=4, draw=lambda row, _: Span(note_of(row), Role.SUSPECT)),
-)
+def _destination(row: MessageRow, _: float) -> Span:
+    return Span(row.destination) if row.destination else Span(NO_DESTINATION, Role.SUSPECT)
+
+
+C = MessageColumn
+COLUMNS: Final = (
+    C(title="number", width=6, draw=lambda row, _: Span(str(row.number), Role.MUTED)),
+    C(title="destination", width=11, align="left", share=3, most=60, is_name=True, draw=_destination),
+    C(title="message id", width=10, align="left", share=4, most=64, is_name=True,
+      draw=lambda row, _: Span(row.message_id or NOT_KNOWN)),
+    C(title="waiting", width=7, draw=_waits),
+    C(title="size", width=8, draw=lambda row, _: Span(size(row.size))),
+    C(title="tries", width=5, draw=_tries),
+    C(title="session", width=7, align="left", share=1, most=24, draw=lambda row, _: Span(row.session or NOT_KNOWN)),
+    C(title="note", width=7, align="left", share=4, draw=lambda row, _: Span(note_of(row), Role.SUSPECT)),
+)  # fmt: skip
 _NARROW: Final = ("number", "session")
 """The columns that a narrow terminal does not have."""
 NARROW: Final = 76

@@ -79,19 +79,13 @@ def refusal(pairing: PairingView, entities: Entities, now: float) -> Part:
     who = _whose(entities, total)
     if per_second <= 0:
         return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace accepts {one}" for one in who)
-    if pairing.fleet is not None:
-        return _refusal_of_fleet(pairing, f"{rate(per_second)}/s", lasted, who, now)
-    text = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(sum(one.refused for one in entities))}"
-    longer = (f"{text}{how} at callers, {one}" for how in (" errors", "") for one in who)
-    return (*longer, f"{text} at callers", f"SENDS ARE REFUSED: {rate(per_second)}/s at callers{lasted}")
-
-
-def _refusal_of_fleet(pairing: PairingView, per_second: str, lasted: str, who: Part, now: float) -> Part:
     is_here = pairing.fleet is not None and fleet_sentences.failing_engines(pairing) == [pairing.fleet.me]
-    where = "here" if is_here else f"at {fleet_sentences.failing_where(pairing)}"
-    head, unknown = f"SENDS ARE BEING REFUSED: {per_second}", fleet_sentences.unknown_callers(pairing, now)
-    longer = (f"{head} {where}{lasted}{unknown}, {one}" for one in who)
-    short = f"SENDS ARE REFUSED: {per_second} {where}"
+    at = "callers" if pairing.fleet is None else fleet_sentences.failing_where(pairing)
+    head, where = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s", "here" if is_here else f"at {at}"
+    unknown, errors = fleet_sentences.unknown_callers(pairing, now), sum(one.refused for one in entities)
+    many = f", {count(errors)} errors" if errors and pairing.fleet is None else ""
+    longer = (f"{head} {where}{lasted}{how}{unknown}, {one}" for how in dict.fromkeys((many, "")) for one in who)
+    short = f"SENDS ARE REFUSED: {rate(per_second)}/s {where}"
     return (*longer, f"{head} {where}{lasted}{unknown}", f"{short}{unknown}", f"{short}{lasted}", short)
 
 
@@ -117,45 +111,7 @@ def wait(entities: Entities, now: float) -> Part:
 
 def callers(snapshot: Snapshot, now: float) -> Part:
     """Return the part on calls that fail at callers of any engine."""
-    pairing = pairing_in(snapshot)
-    if pairing.fleet is not None:
-        return fleet_sentences.callers_part(pairing, now)
-    return _callers_here(pairing.entities, now)
-
-
-def _callers_here(entities: Entities, now: float) -> Part:
-    per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
-    since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
-    if per_second > 0:
-        why = Counter[str]()
-        for one in entities:
-            why.update(dict(one.refusals))
-        lasted = f" for {age(now - since)}" if since is not None else ""
-        text = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} total"
-        reason = why.most_common(1)[0][0] if why else ""
-        return (*(shortenable(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
-    if waits := fleet_sentences.unanswered_text(entities):
-        return (f"{waits}, {plural(number, 'error')} total", waits) if number else (waits,)
-    if since is not None:
-        return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
-    if all(one.state is State.UNKNOWN for one in entities):
-        before = f", {plural(number, 'error')} before" if number else ""
-        return (f"callers: unknown, this engine sends nothing{before}", f"callers: no sends here{before}")
-    errors = sum(one.refused_in_outage for one in entities)
-    latest = max((one.refused_at for one in entities if one.refused_at is not None), default=None)
-    if errors and latest is not None:
-        since_then = f"callers ok since {time_or_day(latest, now)}"
-        many = plural(errors, "error")
-        return (f"{since_then}: {many} in this outage", f"{since_then}, {many}", f"callers ok, {many}", "callers ok")
-    if number:
-        before = f"{plural(number, 'error')} before"
-        return (
-            f"callers ok: 0 refused now, {before}",
-            f"callers ok, {before}",
-            f"callers ok, {plural(number, 'error')}",
-            "callers ok",
-        )
-    return ("callers ok: 0 refused", "callers ok")
+    return fleet_sentences.callers_part(pairing_in(snapshot), now)
 
 
 # -- what is wrong, since when, why ----------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from rich.cells import cell_len
 from textual import events
@@ -14,7 +13,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_fold import PairingEntity
 from paired_servicebus.core.model.snapshot import NOWHERE, EntityView
 from paired_servicebus.core.operator.fleet_sentences import dissenters
-from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
+from paired_servicebus.core.text.number_format import NOT_KNOWN, count, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import (
     BETWEEN,
@@ -22,9 +21,11 @@ from paired_servicebus.ui.render.spans import (
     LOOKS,
     MAX_NAMES,
     QUIET,
+    Column,
     Line,
     Role,
     Span,
+    columns_in,
     cut,
     fit,
     fit_name,
@@ -56,58 +57,35 @@ from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 WIDEST_NAME: Final = 32
 NEVER: Final = 10_000
 """Cells of no terminal."""
-ALL_COLUMNS: Final = 152
-"""Cells that fit every column."""
-Cell = tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntityColumn:
-    """One column. `draw` returns its spans, which are cut or padded to `width` cells."""
-
-    title: str
-    width: int
-    draw: Callable[[EntityView, float], Cell]
-    align: Literal["left", "right"] = "left"
-    from_width: int = 0
-    """Cells of the narrowest terminal that has it."""
-    fleet_from: int | None = None
-    """The same over a fleet; None: `from_width`."""
+def state(entity: EntityView, _now: float) -> Span:
+    return Span(entity.state, LOOKS[entity.state].role)
 
 
-def state(entity: EntityView, _now: float) -> Cell:
-    return (Span(entity.state, LOOKS[entity.state].role),)
-
-
-def _in_engines(entity: EntityView, _now: float) -> Cell:
+def _in_engines(entity: EntityView, _now: float) -> Span:
     """Return at how many engines it is in its state, and how many are silent."""
     if not isinstance(entity, PairingEntity):
-        return (Span(NOT_KNOWN),)
+        return Span(NOT_KNOWN)
     silent = f"{BETWEEN}{entity.total.silent:,} silent" if entity.total.silent else ""
-    return (Span(f"{entity.in_state:,} of {entity.engines:,}{silent}"),)
+    return Span(f"{entity.in_state:,} of {entity.engines:,}{silent}")
 
 
-def _since(entity: EntityView, now: float) -> Cell:
+def _since(entity: EntityView, now: float) -> Span:
     """Return when the present episode began, at the engine where it began first."""
     at = entity.first_failure_at if entity.first_failure_at is not None else entity.since
-    return (Span(NOT_KNOWN if entity.state in QUIET else time_or_day(at, now)),)
+    return Span(NOT_KNOWN if entity.state in QUIET else time_or_day(at, now))
 
 
-def _held_back(entity: EntityView, _now: float) -> Cell:
+def _held_back(entity: EntityView, _now: float) -> Span:
     """Return the messages that syphons hold back for it."""
-    return (Span(count(entity.total.held_back if isinstance(entity, PairingEntity) else None)),)
+    return Span(count(entity.total.held_back if isinstance(entity, PairingEntity) else None))
 
 
-def _here(entity: EntityView, _now: float) -> Cell:
+def _here(entity: EntityView, _now: float) -> Span:
     """Return the state in this engine."""
     here = entity.here if isinstance(entity, PairingEntity) else entity
-    if here is None:
-        return (Span("not here", Role.MUTED),)
-    return (Span(here.state, LOOKS[here.state].role),)
-
-
-def _lasting(entity: EntityView, now: float) -> Cell:
-    return (Span(_lasts(entity, now - entity.since)),)
+    return Span("not here", Role.MUTED) if here is None else state(here, _now)
 
 
 def _lasts(entity: EntityView, seconds: float) -> str:
@@ -115,22 +93,22 @@ def _lasts(entity: EntityView, seconds: float) -> str:
     return roughly(seconds) if entity.state in QUIET else age(seconds)
 
 
-def _refused(entity: EntityView, _now: float) -> Cell:
-    return (Span(rate(entity.refused_per_second), Role.FAILED_OVER if entity.refused_per_second else Role.TEXT),)
+def _refused(entity: EntityView, _now: float) -> Span:
+    return Span(rate(entity.refused_per_second), Role.FAILED_OVER if entity.refused_per_second else Role.TEXT)
 
 
-def _route(entity: EntityView, _now: float) -> Cell:
-    return (Span(entity.route, Role.FAILED_OVER if entity.route == NOWHERE else Role.TEXT),)
+def _route(entity: EntityView, _now: float) -> Span:
+    return Span(entity.route, Role.FAILED_OVER if entity.route == NOWHERE else Role.TEXT)
 
 
-def _ping(entity: EntityView, now: float) -> Cell:
+def _ping(entity: EntityView, now: float) -> Span:
     """Return the latest outcome, how many in a row had it, and its age."""
     mark = ping_mark(entity.last_ping_good)
     if not entity.last_ping_at:
-        return (mark,)
+        return mark
     row = pings_in_a_row(entity)
     number = f" ×{short_count(row, 4).strip()}" if row > 1 and entity.state not in QUIET else ""
-    return (mark, Span(f"{number} {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT))
+    return Span(f"{mark.text}{number} {_lasts(entity, now - entity.last_ping_at)}", mark.role)
 
 
 def pings_in_a_row(entity: EntityView) -> int:
@@ -147,75 +125,41 @@ def pings_in_a_row(entity: EntityView) -> int:
     return failed
 
 
-def _first_fail(entity: EntityView, now: float) -> Cell:
+def _first_fail(entity: EntityView, now: float) -> Span:
     at = entity.first_failure_at
-    return (Span(NOT_KNOWN if at is None or entity.state in QUIET else time_or_day(at, now)),)
+    return Span(NOT_KNOWN if at is None or entity.state in QUIET else time_or_day(at, now))
 
 
-def next_change(entity: EntityView, now: float) -> Cell:
+def next_change(entity: EntityView, now: float) -> Span:
     if entity.state is State.SUSPECT and entity.fails_over_at is not None:
-        return (Span(f"over {until(entity.fails_over_at, now)}", Role.SUSPECT),)
-    return (Span(f"ping {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else NOT_KNOWN),)
+        return Span(f"over {until(entity.fails_over_at, now)}", Role.SUSPECT)
+    return Span(f"ping {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else NOT_KNOWN)
 
 
-COLUMNS: Final[tuple[EntityColumn, ...]] = (
-    EntityColumn(title="state", width=11, draw=state),
-    EntityColumn(title="engines", width=20, from_width=NEVER, fleet_from=0, draw=_in_engines),
-    EntityColumn(title="for", width=6, fleet_from=NEVER, draw=_lasting),
-    EntityColumn(title="since", width=8, from_width=NEVER, fleet_from=70, draw=_since),
-    EntityColumn(title="first fail", width=10, from_width=124, fleet_from=NEVER, draw=_first_fail),
-    EntityColumn(title="to", width=9, fleet_from=NEVER, draw=_route),
-    EntityColumn(
-        title="send/s",
-        width=6,
-        align="right",
-        from_width=70,
-        fleet_from=88,
-        draw=lambda it, _: (Span(rate(it.sends_per_second)),),
-    ),
-    EntityColumn(title="refused", width=7, align="right", draw=_refused),
-    EntityColumn(title="held back", width=9, align="right", from_width=NEVER, fleet_from=108, draw=_held_back),
-    EntityColumn(title="to", width=22, from_width=NEVER, fleet_from=132, draw=_route),
-    EntityColumn(title="ping", width=11, from_width=78, fleet_from=96, draw=_ping),
-    EntityColumn(title="next", width=14, from_width=100, fleet_from=160, draw=next_change),
-    EntityColumn(title="here", width=11, from_width=NEVER, fleet_from=150, draw=_here),
-    EntityColumn(
-        title="accepted",
-        width=11,
-        align="right",
-        from_width=152,
-        fleet_from=188,
-        draw=lambda it, _: (Span(count(it.accepted)),),
-    ),
-    EntityColumn(
-        title="diverted",
-        width=10,
-        align="right",
-        from_width=112,
-        fleet_from=164,
-        draw=lambda it, _: (Span(count(it.diverted)),),
-    ),
-    EntityColumn(
-        title="failed",
-        width=8,
-        align="right",
-        from_width=132,
-        fleet_from=176,
-        draw=lambda it, _: (Span(count(it.failed)),),
-    ),
+C = Column
+COLUMNS: Final[tuple[Column[EntityView, float], ...]] = (
+    C(title="state", width=11, align="left", draw=state),
+    C(title="engines", width=20, align="left", from_width=NEVER, fleet_from=0, draw=_in_engines),
+    C(title="for", width=6, align="left", fleet_from=NEVER, draw=lambda it, now: Span(_lasts(it, now - it.since))),
+    C(title="since", width=8, align="left", from_width=NEVER, fleet_from=70, draw=_since),
+    C(title="first fail", width=10, align="left", from_width=124, fleet_from=NEVER, draw=_first_fail),
+    C(title="to", width=9, align="left", fleet_from=NEVER, draw=_route),
+    C(title="send/s", width=6, from_width=70, fleet_from=88, draw=lambda it, _: Span(rate(it.sends_per_second))),
+    C(title="refused", width=7, draw=_refused),
+    C(title="held back", width=9, from_width=NEVER, fleet_from=108, draw=_held_back),
+    C(title="to", width=22, align="left", from_width=NEVER, fleet_from=132, draw=_route),
+    C(title="ping", width=11, align="left", from_width=78, fleet_from=96, draw=_ping),
+    C(title="next", width=14, align="left", from_width=100, fleet_from=160, draw=next_change),
+    C(title="here", width=11, align="left", from_width=NEVER, fleet_from=150, draw=_here),
+    C(title="accepted", width=11, from_width=152, fleet_from=188, draw=lambda it, _: Span(count(it.accepted))),
+    C(title="diverted", width=10, from_width=112, fleet_from=164, draw=lambda it, _: Span(count(it.diverted))),
+    C(title="failed", width=8, from_width=132, fleet_from=176, draw=lambda it, _: Span(count(it.failed))),
 )
-
-
-def columns_in(width: int, *, fleet: bool = False) -> tuple[EntityColumn, ...]:
-    """Return the columns of a terminal of that width, for one engine or over a fleet."""
-    if not fleet:
-        return tuple(column for column in COLUMNS if width >= column.from_width)
-    return tuple(one for one in COLUMNS if width >= (one.from_width if one.fleet_from is None else one.fleet_from))
 
 
 def name_width(width: int, *, fleet: bool = False) -> int:
     """Return the width of the entity's path."""
-    taken = sum(column.width + 2 for column in columns_in(width, fleet=fleet))
+    taken = sum(column.width + 2 for column in columns_in(width, COLUMNS, fleet=fleet))
     return max(8, min(WIDEST_NAME, width - taken - 5))
 
 
@@ -296,7 +240,7 @@ def _lines(step: _Step, width: int) -> Iterator[Line]:
 # The quiet ones share a line while they are folded (row_order.py). The last line counts rows out of sight, by state
 # if they are not healthy.
 
-# The lines of one entity: its row, the reason of its state, and its past.
+# The lines of one entity: its row, and the reason of its state.
 
 INDENT: Final = "     "
 
@@ -310,10 +254,9 @@ def row_line(
         Span(f"{look.glyph} ", look.role),
         Span(fit_name(entity.path, name_width(width, fleet=fleet)), Role.TITLE if selected else Role.TEXT),
     ]
-    for column in columns_in(width, fleet=fleet):
-        cell = cut(column.draw(entity, now), column.width)
-        padding = " " * (column.width - sum(span.width for span in cell))
-        spans += [Span("  " + padding), *cell] if column.align == "right" else [Span("  "), *cell, Span(padding)]
+    for column in columns_in(width, COLUMNS, fleet=fleet):
+        drawn = column.draw(entity, now)
+        spans.append(Span("  " + fit(drawn.text, column.width, column.align), drawn.role))
     return line(*spans, ground=Role.SELECTED if selected else None)
 
 
@@ -323,7 +266,7 @@ def why_line(
     quiet = entity.state in QUIET and not differ
     room = width - len(INDENT)
     before = f"{pack((differ,), room // 2)} · " if differ else ""
-    in_column = next_change in [column.draw for column in columns_in(width, fleet=fleet)]
+    in_column = next_change in [column.draw for column in columns_in(width, COLUMNS, fleet=fleet)]
     clients, why = senders_text(entity), why_now(entity, now, counts_down=not in_column)
     if clients and (quiet or cell_len(f"{before}{clients} · {why}") <= room):  # an outage's reason comes first
         before += f"{clients} · "
@@ -331,32 +274,8 @@ def why_line(
     return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
 
 
-def _history(entity: EntityView, width: int, selected: bool) -> Line:
-    sends = [
-        f"{count(entity.accepted)} accepted",
-        f"{count(entity.diverted)} diverted",
-        f"{count(entity.failed)} failed",
-    ]
-    parts = [
-        *(sends if width < ALL_COLUMNS else ()),
-        f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
-        if entity.pings_sent
-        else "no ping",
-        f"failed over {count(entity.failovers)}×, {duration(entity.seconds_failed_over)} total"
-        if entity.failovers
-        else "never failed over",
-    ]
-    here = ""
-    if isinstance(entity, PairingEntity) and entity.here is None:
-        parts = ["this engine sends nothing to it"]
-    elif isinstance(entity, PairingEntity) and entity.is_elsewhere:
-        here = "here: "
-    text = Span(INDENT + here + " · ".join(parts), Role.MUTED)
-    return Line(cut([text], width), Role.SELECTED if selected else None)
-
-
-LINES: Final = 4
-"""Of an entity: its row, why-line, past, and a gap."""
+LINES: Final = 3
+"""Of an entity: its row, its why-line, and a gap."""
 
 
 WHY_FOR_ALL: Final = 120
@@ -449,7 +368,7 @@ class EntityRows(LazyLines):
         if part == 1:
             differ = differing(self._view, entity)
             return why_line(entity, self._now, self._width, selected, differ=differ, fleet=self._fleet)
-        return _history(entity, self._width, selected) if part == 2 else BLANK
+        return BLANK
 
     def span_of_selection(self) -> tuple[int, int]:
         """Return the selected row's first line, and the one after its last."""
@@ -498,7 +417,7 @@ class EntityHead(Lines):
         titles = [Span("    " + fit("entity", name_width(width, fleet=fleet)), Role.MUTED)]
         titles += [
             Span("  " + fit(column.title, column.width, column.align), Role.MUTED)
-            for column in columns_in(width, fleet=fleet)
+            for column in columns_in(width, COLUMNS, fleet=fleet)
         ]
         return (rule(_title(view), width, note=_note(view)), Line(tuple(titles)))
 

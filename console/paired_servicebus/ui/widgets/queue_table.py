@@ -344,21 +344,18 @@ def _accepts(queue: QueueView, snapshot: Snapshot) -> Span:
     return Span("yes") if queue.in_rotation else Span("no", Role.FAILED_OVER)
 
 
+C = Column
 COLUMNS: Final[tuple[Column[QueueView, Snapshot], ...]] = (
-    Column(title="parked", width=7, draw=_parked),
-    Column(title="held", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
-    Column(title="sched", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
-    Column(title="dead", width=5, draw=_dead),
-    Column(title="used", width=6, draw=_full),
-    Column(title="trend", width=14, align="left", draw=_trend),
-    Column(
-        title="full/empty in", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76
-    ),
-    Column(title="accepts", width=7, align="left", draw=_accepts),
-    Column(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
-    Column(
-        title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
-    ),
+    C(title="parked", width=7, draw=_parked),
+    C(title="held", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
+    C(title="sched", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
+    C(title="dead", width=5, draw=_dead),
+    C(title="used", width=6, draw=_full),
+    C(title="trend", width=14, align="left", draw=_trend),
+    C(title="full/empty in", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
+    C(title="accepts", width=7, align="left", draw=_accepts),
+    C(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
+    C(title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)),
 )
 
 

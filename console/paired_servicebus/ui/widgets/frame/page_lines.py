@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol, cast
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -155,23 +156,16 @@ class HeaderClock(Lines):
 
 def _engines(view: View, room: int) -> list[Span]:
     """Return the engine on screen and the state of the others, shortened to leave the names whole."""
-    name = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}" if view.snapshot else ""
-    if len(name) + 3 > room:
-        name = name.removeprefix("engine ")
-    if len(name) + 3 > room:
-        name = fit(name, max(0, room - 3)).rstrip() if room > LEAST_ENGINE else ""
-    if not view.neighbours:
-        return [Span(f"{name}  " if name else "", Role.MUTED)]
+    engine = fit(view.snapshot.engine, LONGEST_ENGINE).rstrip() if view.snapshot else ""
     unwell = [one for one in view.neighbours if one.trouble]
-    more = f" +{len(view.neighbours)}"
-    others = f" {len(unwell)} unhealthy" if unwell else ""
-    if len(unwell) == 1 and len(f"{name}{more} {unwell[0].name} {unwell[0].trouble}") + 3 <= room:
-        others = f" {unwell[0].name} {unwell[0].trouble}"
-    if len(name + more + others) + 3 > room:
-        name = name.removeprefix("engine ")
-    if len(name + more + others) + 3 > room:
-        others = " !" if unwell else ""
-    return [Span(f"{name}{more}", Role.MUTED), Span(others, Role.SUSPECT), Span("  ", Role.MUTED)]
+    more = f" +{len(view.neighbours)}" if view.neighbours else ""
+    alone = (f" {unwell[0].name} {unwell[0].trouble}",) if len(unwell) == 1 else ()
+    others = (*alone, f" {len(unwell)} unhealthy", " !") if unwell else ("",)
+    names = (f"engine {engine}{more}", f"{engine}{more}") if engine else (more,)
+    for name, other in ((name, other) for other in others for name in names):
+        if cell_len(name + other) + 3 <= room:
+            return [Span(name, Role.MUTED), Span(other, Role.SUSPECT), Span("  ", Role.MUTED)]
+    return [Span(fit(names[-1], max(0, room - 5)).rstrip() + others[-1] + "  ", Role.MUTED)]
 
 
 def _names(view: View) -> list[Span]:
