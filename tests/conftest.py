@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -45,6 +46,8 @@ for number, usual in (
 TEMPORARY_BYTES: Final = 300 * 1024 * 1024
 """Room that the tests' temporary files need, in bytes."""
 PRODUCT: Final = {"paired_servicebus", "servicebus_amqp", "servicebus_sandbox"}
+WAITING: Final = {"differential", "drill", "pairing", "sync", "verify"}
+"""Folders whose tests wait most of their time."""
 GATE: Final = pytest.StashKey[int]()
 """The descriptor of the file that the tests of a run lock: `real_time` ones for themselves, all others together."""
 
@@ -62,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     rewrite = config.pluginmanager.rewrite_hook
     if hasattr(rewrite, "_must_rewrite"):  # pytest would rewrite the asserts of a plugin's whole distribution: 4 s each
         rewrite._must_rewrite -= PRODUCT
+    gc.disable()  # until all is collected, and exempt: nothing of it is garbage
     if hasattr(config, "workerinput"):
         share_rewriting(config, config.workerinput)
     descriptor = config.stash[GATE] = os.open(path, os.O_RDWR)
@@ -74,14 +78,35 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["gate"] = node.config.paired_gate
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mix the files, since many tests wait while others compute: Spark's come first, `real_time` ones last."""
-    items.sort(key=lambda item: (is_alone(item), not needs_spark(item), crc32(item.path.name.encode()), item.path))
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run tests that wait beside tests that compute, and `real_time` ones last.
+
+    xdist splits the tests evenly, in their order: every second process begins with files that need Spark or wait.
+    """
+    processes = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if not is_alone(item):
+            files.setdefault(item.path, []).append(item)
+    spark = {path for path, tests in files.items() if any(map(needs_spark, tests))}
+    early = sorted(path for path in files if path in spark or not WAITING.isdisjoint(path.parts))
+    parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for number, path in enumerate(sorted(early, key=lambda path: path not in spark)):
+        parts[2 * number % processes] += files.pop(path)
+    mixed = sorted(files, key=lambda path: (crc32(path.name.encode()), path))
+    rest = iter([*chain.from_iterable(files[path] for path in mixed), *filter(is_alone, items)])
+    left = len(items)
+    for number, part in enumerate(parts):
+        part += islice(rest, max(0, left // (processes - number) - len(part)))
+        left -= len(part)
+    items[:] = chain.from_iterable(parts)
 
 
 def pytest_collection_finish() -> None:
     """Exempt what was collected from the garbage collector, which would search a million objects each time."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -28,10 +28,8 @@ WORKER = AuthorizationRule(
 )
 BRISK = """
 backlog_queue_count = 2
-send_timeout = "3s"
 failover_interval = "1s"
 ping_primary_interval = "1s"
-ping_timeout = "2s"
 """
 
 

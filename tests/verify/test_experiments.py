@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.trials import entity_experiments, verify_command
+from paired_servicebus.trials import delivery_experiments, entity_experiments, verify_command
 from paired_servicebus.trials.temporary_entities import RunRecord, Side, past_records
 from paired_servicebus.trials.trial import Experiment, ExperimentResult, Observation, Trial
 from paired_servicebus.trials.verify_command import (
@@ -55,9 +56,14 @@ MISSING = set() if OFFERED else {"batch-delete"}
 QUOTA = 4_000_000
 
 
-@pytest.mark.real_time
-async def test_on_the_sandbox_all_hold_and_nothing_is_left_and_the_file_has_no_secret(lab: Lab) -> None:
+async def test_on_the_sandbox_all_hold_and_nothing_is_left_and_the_file_has_no_secret(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No secret, host or namespace name in the file, so that it can be attached to an issue."""
+    for name in ("LOCK", "SESSION_LOCK"):
+        monkeypatch.setattr(delivery_experiments, name, timedelta(seconds=20))
+    for name in ("LATE_SECONDS", "QUIET_SECONDS"):
+        monkeypatch.setattr(delivery_experiments, name, 15.0)
     report = await lab.run()
     found = results(report)
     assert set(differing(report)) == MISSING
