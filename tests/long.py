@@ -16,7 +16,9 @@ from typing import Final
 PROOFS: Final[dict[str, str]] = {
     "audits": "-m pytest -q -n 2 tests/pipeline/test_demo_audit.py",
     "chaos": "-m tests.stage chaos --minutes 20",
+    "cluster-drain": "-m pytest -q -n 0 tests/pipeline/test_cluster_drain.py",
     "cluster-pipeline": "-m pytest -q -n 0 tests/pipeline/test_cluster_pipeline.py",
+    "cluster-rehearsal": "-m pytest -q -n 0 tests/pipeline/test_cluster_rehearsal.py",
     "conformance": "-m tests.conformance",
     "conformance-gateway": "-m tests.conformance --gateway",
     "drill": "-m tests.stage drill-kills --minutes 10",
@@ -37,6 +39,7 @@ PROOFS: Final[dict[str, str]] = {
     "pipeline-kills": "-m pytest -q -n 0 tests/pipeline/test_pipeline_kills.py",
     "poison": "-m tests.stage fuzz-poison --minutes 10",
     "python-versions": "-m tests.conformance.python_versions",
+    "rehearsed": "-m tests.pipeline.rehearsed",
     "s3-store": "-m pytest -q -n 0 tests/pipeline/test_s3_store.py",
     "samples": "-m tests.conformance.samples",
     "runbooks": "-m tests.stage runbook",

@@ -142,10 +142,6 @@ def _off(played: int, predicted: int) -> float:
     return abs(played - predicted) / max(predicted, 1)
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy | None = None) -> DemoResult:
     """Play `name` for `duration` seconds; its journal is in `folder`/journal afterwards."""
     scenario = scenario_named(name)
@@ -165,3 +161,7 @@ async def play(name: str, folder: Path, *, duration: float, seed: int, policy: P
             paired.watch(entity)
         await host.adopt(paired)
         return await Player(scenario, sandbox, paired, seed=seed, say=lambda _: None).play(duration)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

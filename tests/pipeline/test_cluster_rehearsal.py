@@ -1,4 +1,4 @@
-"""A rehearsal on real clusters of one worker and of two; run with `pytest -n 0` on its own."""
+"""A rehearsal on real clusters of one worker and of two: `python -m tests.long cluster-rehearsal`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.bench.spark.loopback_cluster import ROOT, cluster, with_descendants
 
 pytest.importorskip("pyspark")
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "1", reason="starts clusters: PAIRED_SPARK=1 runs it"),
+    pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "all", reason="python -m tests.long cluster-rehearsal"),
     pytest.mark.timeout(600),
 ]
 

@@ -1,6 +1,6 @@
 """The demo with its pipeline: Spark's audit of the journal says what the application's lists say.
 
-`PAIRED_SPARK=1` plays some scenarios, `PAIRED_SPARK=all` every one; two at a time (`-n 2`) if need be.
+`PAIRED_SPARK=1` plays some scenarios, `PAIRED_SPARK=all` every one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tests.bench.spark.loopback_cluster import with_descendants
 
 pytest.importorskip("pyspark")
 ASKED = os.environ.get("PAIRED_SPARK", "")
-SOME = ("poison-messages", "datacenter-outage", "fleet")
+SOME = ("poison-messages", "fleet", "both-down", "flapping")
+"""Besides those that the other tests here play."""
 PLAYED = [one.name for one in LISTED] if ASKED == "all" else SOME
 WORDS = ("lost", "unexpected", "duplicates", "out_of_order")
 pytestmark = [
