@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("moto", reason="moto is not installed")
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.cli import main
