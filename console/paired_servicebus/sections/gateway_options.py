@@ -16,6 +16,8 @@ from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_
 
 DEFAULT_PORT: Final = 5672
 """The port of plain AMQP: the only one for a JavaScript client whose core-amqp is older than 4.3.4."""
+STANDARD_PORTS: Final = (5671, 443)
+"""The service's own ports, inside TLS: of AMQP, and of administration and WebSockets."""
 LOOPBACK: Final = "127.0.0.1"
 MAX_PORT: Final = 65535
 GATEWAY_POLICY: Final[Mapping[str, object]] = {"hold_until_failover": True, "send_timeout": 10.0}
@@ -43,6 +45,18 @@ class GatewayOptions:
     keys: Path | None = None
     """None: `gateway.keys` in the engine's state folder."""
     key_rules: tuple[KeyRule, ...] = ()
+    administration: bool = False
+    """Whether administration is relayed to the primary."""
+    standard_ports: bool = False
+    """Whether it listens on STANDARD_PORTS too, for programs that know a host alone."""
+    emulator_port: int | None = None
+    """One more port, for programs that administrate at the emulator's, whatever their connection string has."""
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Return all ports, the one of the connection strings first."""
+        more = () if self.emulator_port is None else (self.emulator_port,)
+        return tuple(dict.fromkeys((self.port, *more, *(STANDARD_PORTS if self.standard_ports else ()))))
 
 
 def gateway_options(values: Mapping[str, Any]) -> GatewayOptions:
@@ -142,5 +156,8 @@ GATEWAY_KEYS: Final[dict[str, Reader]] = {
     "allow_other_hosts": read_flag,
     "keys": _of_keys,
     "keys_file": read_path,
+    "administration": read_flag,
+    "standard_ports": read_flag,
+    "emulator_port": _of_port,
 }
 """The keys of [gateway], with their readers."""

@@ -27,6 +27,7 @@ from paired_servicebus.engine.gateway.gateway_keys import (
     remove_key,
     rotate_keys,
 )
+from paired_servicebus.engine.gateway.gateway_tls import certificates_of
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.sections.gateway_options import GatewayOptions, KeyRule
@@ -44,14 +45,15 @@ def gateway(
         str | None, Parameter(help=f"The rights of the added key: Send, Listen, Manage; else {DEFAULT_RIGHTS}.")
     ] = None,
     remove: Annotated[str | None, Parameter(help="Remove the key of this name.")] = None,
+    ca: Annotated[bool, Parameter(help="Print the certificate authority of the gateway's TLS, as PEM.")] = False,
     json: Annotated[bool, Parameter(name="--json", help="One JSON object on standard output.")] = False,
 ) -> int:
     """Print the gateway's connection strings, one for each key: they are secrets.
 
     A running engine follows every change within a second.
     """
-    if sum((rotate, add is not None, remove is not None)) > 1:
-        raise ConfigurationError("--rotate, --add and --remove are one change each: choose one of them")
+    if sum((rotate, add is not None, remove is not None, ca)) > 1:
+        raise ConfigurationError("--rotate, --add, --remove and --ca are one thing each: choose one of them")
     if rights is not None and add is None:
         raise ConfigurationError("--rights are those of an added key: name it with --add")
     settings = load_settings(find_config(config))
@@ -68,11 +70,23 @@ def gateway(
             f'keys = "FILE" to [gateway], and run this as {service.socket.owner()}'
         )
     is_running = is_running or service is not None
+    if ca:
+        return _print_authority(settings.gateway, places)
     path, rules = _keys_file(settings.gateway, places), settings.gateway.key_rules
     keys = _change(path, rules, rotate=rotate, add=add, rights=rights, remove=remove)
     _print_keys(keys.keys, settings.gateway, is_running=is_running, json=json)
     if not is_running and not json:
         _note(f"no engine of {settings.name} runs here: start one with paired up")
+    return 0
+
+
+def _print_authority(options: GatewayOptions, places: EnginePaths) -> int:
+    """Write the authority's certificate on standard output; make it if it is missing. Raises ConfigurationError."""
+    _keys_file(options, places)
+    try:
+        sys.stdout.write(certificates_of(options, places, warn=_note).authority())
+    except OSError as error:
+        raise ConfigurationError(f"the gateway's certificate cannot be read or made: {error}") from error
     return 0
 
 
@@ -118,7 +132,8 @@ def _read_rights(text: str) -> list[GatewayRight]:
 
 def _print_keys(keys: Sequence[LocalKey], options: GatewayOptions, *, is_running: bool, json: bool) -> None:
     """Write the strings on standard output, unmasked."""
-    strings = [connection_string(key, options.port, address=options.address) for key in keys]
+    port = None if options.standard_ports else options.port
+    strings = [connection_string(key, port, address=options.address) for key in keys]
     if json:
         entries = [
             {

@@ -136,7 +136,9 @@ class WebSocketServer:
         """Carry AMQP over the request's connection until either side ends it."""
         offered = request.headers.get("Sec-WebSocket-Protocol", "")
         if not set(SUBPROTOCOLS) & {name.strip() for name in offered.split(",")}:
-            raise web.HTTPBadRequest(text=f"Open a WebSocket here with the subprotocol {SUBPROTOCOLS[0]}.\n")
+            refusal = web.HTTPBadRequest(text=f"Open a WebSocket here with the subprotocol {SUBPROTOCOLS[0]}.\n")
+            refusal.force_close()
+            raise refusal
         below = request.transport
         socket = web.WebSocketResponse(
             protocols=SUBPROTOCOLS, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS, compress=False

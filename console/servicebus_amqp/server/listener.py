@@ -1,7 +1,7 @@
 """A port: accepts sockets, detects their protocol and hands them over.
 
 By the first bytes a port serves AMQP and HTTP, both plain and inside TLS; WebSockets are upgrades of HTTP. What is not
-served gets an answer with advice, or is closed. The listener peeks at the first byte, because a TLS handshake needs an
+served is closed, and the log has advice. The listener peeks at the first byte, because a TLS handshake needs an
 untouched socket. Silence, garbage and incomplete handshakes end by a time-out and affect no other connection. The
 protocols come from factories, the TLS context from its owner at the first hello.
 """
@@ -24,6 +24,7 @@ from typing import Protocol, cast
 
 from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_amqp.server.admission import (
+    FIRST_BYTES,
     FIRST_REQUEST_SECONDS,
     TLS_HANDSHAKE,
     Admission,
@@ -127,7 +128,7 @@ class Sniffer(_StandIn):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._timer = asyncio.get_running_loop().call_later(self._patience, self._decide, PeerProtocol.UNDECIDED)
+        self._wait(self._patience, PeerProtocol.UNDECIDED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -136,8 +137,15 @@ class Sniffer(_StandIn):
     def data_received(self, data: bytes) -> None:
         self._seen += data
         speech = detect_protocol(self._seen)
-        if speech is not PeerProtocol.UNDECIDED:
+        is_short = len(self._seen) < FIRST_BYTES and foreign_protocol(self._seen) is None
+        if speech is PeerProtocol.GARBAGE and is_short:
+            self._wait(MORE_SECONDS, speech)
+        elif speech is not PeerProtocol.UNDECIDED:
             self._decide(speech)
+
+    def _wait(self, seconds: float, speech: PeerProtocol) -> None:
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._decide, speech)
 
     def _decide(self, speech: PeerProtocol) -> None:
         self._stop_timer()
@@ -164,10 +172,9 @@ ProtocolFactory = Callable[[], asyncio.Protocol]
 
 _BACKLOG = 512
 _PAUSE_AFTER_FAILURE = 1.0
-_REFUSAL = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s"
-)
+MORE_SECONDS = 1.0
+"""The time for more bytes of a protocol that is not known by the first ones."""
+_DESCRIBED_BYTES = 2048
 ADVICE: Mapping[PeerProtocol, str] = {
     PeerProtocol.TLS: "Trust the certificate authority of this port, or add UseDevelopmentEmulator=true.",
     PeerProtocol.GARBAGE: "This port serves AMQP 1.0, HTTP and WebSockets, plain and inside TLS.",
@@ -374,7 +381,8 @@ class Listener:
             case ConnectionVerdict.SWALLOW:
                 await self._hand_over(connection, lambda: Swallower(self._stand_ins, self._admission), tls=None)
             case ConnectionVerdict.SERVE if first == TLS_HANDSHAKE and self._tls is None:
-                self._reject(PeerProtocol.TLS.value, self._advice.get(PeerProtocol.TLS, ""))
+                hello = connection.recv(_DESCRIBED_BYTES, socket.MSG_PEEK)
+                self._reject(PeerProtocol.TLS.value, self._advice.get(PeerProtocol.TLS, ""), describe_client(hello))
                 return False
             case ConnectionVerdict.SERVE:
                 tls = await self._tls_context() if first == TLS_HANDSHAKE else None
@@ -400,11 +408,7 @@ class Listener:
             return self._factories[speech]()
         advice = self._advice.get(PeerProtocol.GARBAGE if is_foreign else speech, "")
         self._reject(speech.value, advice, describe_client(seen) if seen else "")
-        if speech is PeerProtocol.HTTP:
-            body = f"{advice}\n".encode()
-            transport.write(_REFUSAL % (len(body), body))
-            transport.close()
-        elif is_foreign and speech is PeerProtocol.AMQP:
+        if is_foreign and speech is PeerProtocol.AMQP:
             transport.write(SASL_HEADER)  # the version that is served
             transport.close()
         else:

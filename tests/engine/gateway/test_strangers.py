@@ -135,7 +135,7 @@ async def test_a_flood_of_strangers_stays_out_while_a_client_works(
         await client.prove(gateway)
         link = await client.attach("orders")
         sockets = [await stack.enter_async_context(raw_socket(gateway)) for _ in range(30)]
-        await until(lambda: len(gateway.admission) == 10 and len(gateway.connections) == 11)
+        await until(lambda: len(gateway.admission) == 10 and len(gateway.connections) == 1)
         assert isinstance(await client.send(link), Accepted)
         ended = [await read_all(plain) for plain in sockets[10:]]
         assert ended == [b""] * 20
@@ -570,6 +570,7 @@ async def test_a_closed_gateway_follows_no_reads(setting: Setting, stack: AsyncE
 
 SEND_VIA = {Symbol("com.microsoft:transfer-destination-address"): "other"}
 GET = b"GET /$Resources/queues HTTP/1.1\r\nHost: x\r\n\r\n"
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01"
 UPGRADE = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 PUT = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" + bytes(8_000_000)
 
@@ -577,44 +578,53 @@ PUT = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" + bytes
 # -- other protocols --------------------------------------------------------------------------------------------------
 
 
+OFF = b"set administration = true in [gateway]"
+
+
 @pytest.mark.parametrize(
-    ("first", "words"),
+    ("first", "status", "part", "words"),
     [
-        (GET, "turned a client away, HTTP: .* administration clients need the namespace's own connection string"),
-        (PUT, "turned a client away, HTTP: .* administration clients"),
-        (UPGRADE, "turned a client away, WebSocket: .* set its transport to plain AMQP"),
+        (
+            GET,
+            b"501",
+            OFF,
+            r"refused a request: GET .*: administration through the gateway is off",
+        ),
+        (PUT, b"501", OFF, "refused a request: PUT /new, "),
+        (UPGRADE, b"400", b"with the subprotocol AMQPWSB10", "refused a request: .* subprotocol AMQPWSB10"),
     ],
-    ids=["GET", "PUT with a body", "WebSocket upgrade"],
+    ids=["GET", "PUT with a body", "WebSocket without a subprotocol"],
 )
-async def test_http_gets_501_with_where_to_point_the_client(
-    first: bytes, words: str, caplog: pytest.LogCaptureFixture
+async def test_http_that_is_not_served_has_an_answer_and_one_line(
+    first: bytes, status: bytes, part: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Atom over the same string: 501 with the sentence."""
+    """What is refused says which client it met."""
     async with gateway_of() as gateway, raw_socket(gateway) as plain:
         await asyncio.get_running_loop().sock_sendall(plain, first)
         answer = await read_all(plain)
-    assert answer.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
-    assert b"at the namespace's own connection string" in answer
+        await until(lambda: not len(gateway.admission))
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert part in answer
     assert_one_line(caplog, words)
 
 
 @pytest.mark.parametrize(
     ("first", "answer", "words"),
     [
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"", "turned a client away, TLS: .*lacks UseDevelopmentEmulator=true"),
-        (GET, b"HTTP/1.1 501 ", "turned a client away, HTTP: "),
-        (bytes(16), b"AMQP\x03", "first bytes are 00 00 00 00"),
+        (HELLO, b"", "turned a client away, TLS: the client speaks TLS: .*lacks UseDevelopmentEmulator=true"),
+        (GET, b"HTTP/1.1 501 ", "refused a request: GET "),
+        (bytes(16), b"", "first bytes are 00 00 00 00 00 00 00 00: this port serves AMQP 1.0, administration"),
     ],
     ids=["TLS", "HTTP", "garbage"],
 )
 async def test_first_bytes_that_come_one_by_one_are_recognized_too(
     first: bytes, answer: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A TLS hello on the port: closed, with a log line that names the missing flag."""
     async with gateway_of() as gateway, raw_socket(gateway) as plain:
-        for byte in first[:8]:
-            await asyncio.get_running_loop().sock_sendall(plain, bytes([byte]))
-            await asyncio.sleep(0.005)
+        with suppress(ConnectionError):
+            for byte in first:
+                await asyncio.get_running_loop().sock_sendall(plain, bytes([byte]))
+                await asyncio.sleep(0.005)
         assert (await read_all(plain)).startswith(answer)
     assert_one_line(caplog, words)
 

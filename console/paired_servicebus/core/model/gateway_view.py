@@ -113,6 +113,8 @@ class TurnedAway(StrEnum):
     ENGINE_REFUSED = "engine refused"
     """The primary refused the engine's own credential; the client's key is good."""
     REFUSED_LINK = "refused link"
+    REFUSED_REQUEST = "refused request"
+    """Of administration."""
     UNKNOWN_ERROR = "unknown error"
     """Its request ended with an error of a kind that no table knows."""
 

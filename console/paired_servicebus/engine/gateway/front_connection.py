@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.gateway.gateway_sentences import client_name
@@ -37,7 +37,6 @@ from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access import NodeAddress, NodeKind, ProvenAccess, TokenError, parse_address
 from servicebus_amqp.encoding.codec import Symbol, ULong
-from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_amqp.encoding.performatives import Coordinator, Error
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
@@ -51,15 +50,7 @@ from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Session
 from servicebus_amqp.protocol.connection_settings import SaslCode
 from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
-from servicebus_amqp.server.admission import (
-    FIRST_BYTES,
-    Admission,
-    PeerProtocol,
-    describe_client,
-    detect_protocol,
-    foreign_protocol,
-    is_websocket,
-)
+from servicebus_amqp.server.admission import Admission
 from servicebus_amqp.server.server_connection import MAX_LINKS, STRANGER, KeyBudget, KeyBudgets, ServerConnection
 from servicebus_amqp.transport import Pieces, count_clients
 
@@ -111,48 +102,7 @@ class WriteTurns:
             client.write()
 
 
-# The answers to clients that speak something else than AMQP, and a line about each for the operator.
-
-_SENTENCE: Final = (
-    "The gateway speaks AMQP only. Point administration clients, and AMQP over WebSocket, at the namespace's own "
-    "connection string.\n"
-)
-_HTTP: Final = (
-    "HTTP/1.1 501 Not Implemented\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-    f"Content-Length: {len(_SENTENCE)}\r\n\r\n{_SENTENCE}"
-).encode("ascii")
-
-
-class WrongProtocol(NamedTuple):
-    """name: of the protocol. answer: bytes before the end of the connection. remark: for the log."""
-
-    name: str
-    answer: bytes
-    remark: str
-
-
-_REMEDIES: Final = {
-    "TLS": "its connection string lacks UseDevelopmentEmulator=true, or its SDK is too old for it; administration "
-    "clients need the namespace's own connection string",
-    "HTTP": "administration clients need the namespace's own connection string",
-    "WebSocket": "set its transport to plain AMQP, which is the default",
-}
-_PLAIN_AMQP: Final = "this port serves AMQP 1.0"
-
-
-def wrong_protocol(first: bytes) -> WrongProtocol | None:
-    """Return the answer to a client's first bytes; None for AMQP, and while they are too few."""
-    protocol, foreign = detect_protocol(first), foreign_protocol(first)
-    if foreign is None and protocol in (PeerProtocol.AMQP, PeerProtocol.UNDECIDED):
-        return None
-    if foreign is None and protocol is PeerProtocol.GARBAGE and len(first) < FIRST_BYTES:
-        return None
-    answer = {PeerProtocol.HTTP: _HTTP, PeerProtocol.TLS: b""}.get(protocol, SASL_HEADER)
-    name = "WebSocket" if is_websocket(first) else protocol.value
-    return WrongProtocol(name, answer, f"{describe_client(first)}: {_REMEDIES.get(name, _PLAIN_AMQP)}")
-
-
-# One accepted socket of the gateway: which protocol it speaks, its pauses, its timers and its end.
+# One connection of AMQP, on a socket or in a WebSocket: its pauses, its timers and its end.
 #
 # A client that does not read is not read, and is reset when the connection ends: it can hold nothing here for long.
 
@@ -219,7 +169,6 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
         super().__init__("paired-gateway", STRANGER_LIMITS)
         self._front = front
         self.tally = front.census.enter()
-        self._first: bytes | None = b""  # the client's first bytes, until they tell its protocol
         self._is_deaf = False
         self._pieces = Pieces(
             self._read, pause=lambda: self.pause(_IN_TURN), resume=lambda: self.resume(_IN_TURN), size=PIECE
@@ -233,24 +182,15 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         count_clients(1)
-        admission, connections = self._front.admission, self._front.connections
-        if not admission.admits(transport.get_extra_info("socket").fileno(), len(connections)):
-            self.abort()
-            return
-        self._stay = admission.enter(self.abort)
-        connections.add(self)
+        self._stay = self._front.admission.enter(self.abort)
+        self._front.connections.add(self)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.tally.address = f"{peer[0]}:{peer[1]}"
         self._call_later("opening", OPENING_SECONDS, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
-            return
-        if self._first is not None:
-            data = self._recognize(self._first + data)
-            if not data:
-                return
-        self._pieces.feed(data)
+        if not self._is_deaf:
+            self._pieces.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pieces.finish()
@@ -305,7 +245,7 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
             self._call_later("closing", CLOSING_SECONDS, self.abort)
 
     def _read(self, data: bytes) -> None:
-        """Handle bytes of a client that speaks AMQP."""
+        """Handle bytes of the client."""
         if self._is_deaf:
             return
         try:
@@ -324,28 +264,6 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
         self.write()
         if self._relay is not None:
             self._relay.relieve()
-
-    def _recognize(self, first: bytes) -> bytes:
-        """Return the first bytes of a client that speaks AMQP; b"" while they are too few, or another protocol's."""
-        self._first = first
-        wrong = wrong_protocol(first)
-        if wrong is not None:
-            self._answer_wrong_protocol(wrong)
-            return b""
-        if len(first) < FIRST_BYTES:
-            return b""
-        self._first = None
-        return first
-
-    def _answer_wrong_protocol(self, wrong: WrongProtocol) -> None:
-        """Answer, and read on unheard: a reset for unread bytes would destroy the answer on its way."""
-        self._is_deaf = True
-        self.warn(f"turned a client away, {wrong.name}", wrong.remark)
-        self.turn_away(TurnedAway.WRONG_PROTOCOL, wrong.remark)
-        if self._transport is not None:
-            self._transport.write(wrong.answer)
-            self._transport.write_eof()
-            self._call_later("closing", CLOSING_SECONDS, self.abort)
 
     def drain(self) -> None:
         """Grant its senders no more credit; messages under way are still sent."""

@@ -74,14 +74,14 @@ def new_key(
     return LocalKey(name, frozenset(rights), text, tuple(entities), limits)
 
 
-def connection_string(key: LocalKey, port: int, *, address: str = "127.0.0.1") -> str:
-    """Return the whole connection string for applications with this key: a secret."""
+def connection_string(key: LocalKey, port: int | None, *, address: str = "127.0.0.1") -> str:
+    """Return the whole connection string for applications with this key, a secret. port: None: the standard ones."""
     found = ipaddress.ip_address(address)
     host = socket.getfqdn() if found.is_unspecified else f"[{found}]" if found.version == IPV6 else str(found)
-    return (
-        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={key.name};SharedAccessKey={key.key};"
-        f"UseDevelopmentEmulator=true"
-    )
+    named = f"SharedAccessKeyName={key.name};SharedAccessKey={key.key}"
+    if port is None:
+        return f"Endpoint=sb://{host}/;{named}"
+    return f"Endpoint=sb://{host}:{port};{named};UseDevelopmentEmulator=true"
 
 
 class KeyRing:
@@ -174,7 +174,7 @@ def keys_of(path: Path, rules: Iterable[KeyRule] = ()) -> KeyRing:
     """
     chosen = tuple(rules)
     if not path.exists():
-        with _exclusive(path):
+        with exclusive(path.parent):
             if not path.exists():
                 first = [new_key(FIRST_KEY, [GatewayRight.SEND, GatewayRight.LISTEN])]
                 write_keys(path, _merge((), chosen) or first)
@@ -195,7 +195,7 @@ def _merge(keys: Iterable[LocalKey], rules: Iterable[KeyRule]) -> list[LocalKey]
 
 def change_keys(path: Path, change: Callable[[tuple[LocalKey, ...]], Iterable[LocalKey]]) -> KeyRing:
     """Replace the file's keys by those that `change` returns. Raises as `read_keys`, and what `change` raises."""
-    with _exclusive(path):
+    with exclusive(path.parent):
         changed = KeyRing(change(read_keys(path).keys))
         write_keys(path, changed.keys)
     return changed
@@ -239,14 +239,14 @@ def remove_key(path: Path, name: str) -> KeyRing:
 
 
 @contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Exclude other processes that change a file of this folder: an engine and a command may make it together."""
-    folder = os.open(path.parent, os.O_RDONLY)
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(folder)
+        os.close(lock)
 
 
 def _key_ring(document: Any) -> KeyRing:

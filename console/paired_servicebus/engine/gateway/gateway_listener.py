@@ -8,19 +8,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import logging
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from types import TracebackType
 from typing import Any, Final, Self
 
+from aiohttp import web
+
 from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.core.gateway.gateway_sentences import with_gateway
-from paired_servicebus.core.model.gateway_view import GatewayView
+from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, Trouble, TroubleKind
+from paired_servicebus.engine.gateway import front_connection
+from paired_servicebus.engine.gateway.administration import Administration, PrimaryAdministration, client_of
 from paired_servicebus.engine.gateway.admission import OperatorLines, admission_of
 from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
 from paired_servicebus.engine.gateway.front_links import HOLDING_SECONDS
@@ -32,20 +37,30 @@ from paired_servicebus.engine.gateway.gateway_keys import (
     LocalKey,
     connection_string,
 )
+from paired_servicebus.engine.gateway.gateway_tls import certificates_of
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
+from paired_servicebus.engine.gateway.seen_answers import SeenAnswers
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.pairing.opening import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.gateway_options import GatewayOptions
+from servicebus_amqp.server.admission import PeerProtocol
+from servicebus_amqp.server.http_server import HttpServer, WebSocketServer
+from servicebus_amqp.server.listener import Listener, TlsSource
 from servicebus_amqp.server.server_connection import MAX_BYTES, KeyBudgets
 
 LOOPBACK: Final = "127.0.0.1"
 
+READ_SECONDS: Final = 600.0
+"""Between two reads of the configured entities, which answer administration while the primary is away."""
 BACKLOG: Final = 1024
 """Connections that wait in the port: after a restart all clients connect again together, and an engine may start while
 the primary is silent."""
+
+
+log = logging.getLogger(__name__)
 
 
 def bind_port(port: int, *, host: str = LOOPBACK, allow_other_hosts: bool = False) -> socket.socket:
@@ -64,10 +79,23 @@ def bind_port(port: int, *, host: str = LOOPBACK, allow_other_hosts: bool = Fals
 
 
 def _not_listening(host: str, port: int, error: OSError) -> ConfigurationError:
-    what = "the address" if error.errno == errno.EADDRNOTAVAIL else "another port"
-    return ConfigurationError(
-        f"the gateway cannot listen on {host}:{port} ({error.strerror or error}): choose {what} in [gateway]"
+    what = (
+        "choose the address in [gateway]" if error.errno == errno.EADDRNOTAVAIL else "choose another port in [gateway]"
     )
+    if error.errno == errno.EACCES:
+        what = "give the engine the capability CAP_NET_BIND_SERVICE, or leave standard_ports out"
+    return ConfigurationError(f"the gateway cannot listen on {host}:{port} ({error.strerror or error}): {what}")
+
+
+PATIENCE: Final = 10.0
+"""Seconds for the head of a first request, and for a body."""
+SHUTDOWN_SECONDS: Final = 1.0
+_ADVICE: Final = {
+    PeerProtocol.TLS: "it has to trust the authority that 'paired gateway --ca' prints, or its connection string lacks "
+    "UseDevelopmentEmulator=true",
+    PeerProtocol.GARBAGE: "this port serves AMQP 1.0, administration and WebSockets, plain and inside TLS",
+    PeerProtocol.AMQP: "this port serves AMQP 1.0",
+}
 
 
 class Gateway:
@@ -79,6 +107,8 @@ class Gateway:
         max_bytes: of sends in hand, over all connections.
         clock: the time of day in epoch seconds, by which tokens expire.
         known: the primary's entities that were seen before; None: none.
+        primary: the primary's management, closed with the gateway; None: administration is off.
+        tls: returns the context for clients that begin with TLS; None: TLS is not served.
     """
 
     def __init__(
@@ -89,6 +119,8 @@ class Gateway:
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.time,
         known: KnownEntities | None = None,
+        primary: PrimaryAdministration | None = None,
+        tls: TlsSource | None = None,
     ) -> None:
         self.pairing = pairing
         self.keys = keys
@@ -103,22 +135,73 @@ class Gateway:
         self.census = GatewayCensus()
         self.holding = HOLDING_SECONDS
         self.port = 0
+        self.administration = Administration(
+            keys, primary, seen=SeenAnswers(), clock=clock, refused=self._refuse_request
+        )
+        self._primary = primary
+        self._tls = tls
         self._host = LOOPBACK
         self._since: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listeners: list[Listener] = []
+        self._http: HttpServer | None = None
+        self._websockets = WebSocketServer(lambda: FrontConnection(self))
 
     async def listen(self, port: int, *, host: str = LOOPBACK) -> None:
         """Accept clients. port: 0 for any free one. Raises ConfigurationError as `bind_port`."""
-        await self.serve(bind_port(port, host=host))
+        self.serve(bind_port(port, host=host))
 
-    async def serve(self, bound: socket.socket) -> None:
-        """Accept clients on a port of `bind_port`, which is closed with the gateway."""
-        self._host, self.port = bound.getsockname()[:2]
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: FrontConnection(self), sock=bound, backlog=BACKLOG
+    def serve(self, bound: socket.socket) -> None:
+        """Accept clients on a port of `bind_port`, which is closed with the gateway; the first one names it."""
+        if self._http is None:
+            self._host, self.port = bound.getsockname()[:2]
+            self._since = time.time()
+            self._http = HttpServer(
+                self._answer, admission=self.admission, patience=PATIENCE, log=log, report=self.lines.warn
+            )
+        listener = Listener(
+            who="the gateway",
+            amqp=lambda: FrontConnection(self),
+            http=self._http,
+            tls=self._tls,
+            admission=self.admission,
+            patience=front_connection.OPENING_SECONDS,
+            advice=_ADVICE,
+            report=self._turn_away,
+            others=self._count,
         )
-        self._since = time.time()
+        listener.serve(bound)
+        self._listeners.append(listener)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert self._http is not None, "it serves"
+        try:
+            if self._websockets.is_for(request) and "Upgrade" in request.headers:
+                self._http.prove(request)  # the AMQP inside begins as a stranger of its own
+                return await self._websockets.serve(request)
+            return await self.administration.answer(request, self._http)
+        except web.HTTPException as refusal:
+            self._refuse_request((refusal.text or refusal.reason).strip(), client_of(request))
+            raise
+        except Exception as error:  # noqa: BLE001 - any error is the answer to this request alone
+            self.census.count_unknown(error)
+            raise web.HTTPInternalServerError(text="the gateway could not serve it\n") from None
+
+    def _count(self) -> int:
+        return len(self.connections) + (0 if self._http is None else len(self._http.connections))
+
+    def _turn_away(self, reason: str, advice: str, client: str) -> None:
+        """Report a client of another protocol; not one that is silent, or leaves."""
+        if advice:
+            is_tls = reason not in {each.value for each in PeerProtocol}
+            kind = "TLS" if is_tls else reason
+            text = f"{reason if is_tls else client or reason}: {advice}"
+            self.lines.warn(f"turned a client away, {kind}", text)
+            self.census.turn_away(TurnedAway.WRONG_PROTOCOL, text)
+
+    def _refuse_request(self, sentence: str, client: str) -> None:
+        self.lines.warn("refused a request", f"{client}: {sentence}")
+        self.census.turn_away(TurnedAway.REFUSED_REQUEST, f"{client}: {sentence}")
 
     def connection_string(self, key: LocalKey) -> str:
         """Return the whole connection string for applications with this key: a secret."""
@@ -133,7 +216,7 @@ class Gateway:
         """Return the gateway and its clients now; `entities` have where sends go."""
         in_hand = self.in_hand
         paused = frozenset(one.tally for one in self.budgets.paused() if isinstance(one, FrontConnection))
-        lost = self._since is not None and self._server is not None and not self._server.is_serving()
+        lost = self._since is not None and not all(each.is_serving for each in self._listeners)
         since, trouble = (None, "its port was closed; restart the engine") if lost else (self._since, "")
         place = GatewayPlace(self._host, self.port, since, trouble)
         return self.census.view(self.connections, entities, place, in_hand=(in_hand.size, in_hand.most), paused=paused)
@@ -147,8 +230,8 @@ class Gateway:
     async def close(self, grace: float) -> None:
         """Accept no more clients and grant no credit; sends under way have `grace` seconds, then connections close."""
         self._since = None
-        if self._server is not None:
-            self._server.close()
+        for listener in self._listeners:
+            await listener.close()
         for connection in tuple(self.connections):
             connection.drain()
         with suppress(TimeoutError):
@@ -165,6 +248,11 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.turns.leave()
+        if self._http is not None:
+            self._http.pre_shutdown()
+            await self._http.shutdown(SHUTDOWN_SECONDS)
+        if self._primary is not None:
+            await self._primary.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -210,7 +298,7 @@ class NoGateway:
     ) -> None:
         """Do nothing."""
 
-    async def serve(self, paired: PairedServiceBusClient) -> None:
+    async def serve(self, paired: PairedServiceBusClient, primary: PrimaryAdministration | None = None) -> None:
         """Do nothing."""
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
@@ -228,19 +316,30 @@ class GatewayPart(NoGateway):
         options: as pairing.toml's [gateway] has them.
         places: the engine's files.
         primary: the host of the primary namespace.
+        entities: the configured ones.
         warn: called with a sentence for the operator.
     """
 
     def __init__(
-        self, options: GatewayOptions, places: EnginePaths, *, primary: str, warn: Callable[[str], object]
+        self,
+        options: GatewayOptions,
+        places: EnginePaths,
+        *,
+        primary: str,
+        entities: Sequence[str] = (),
+        warn: Callable[[str], object],
     ) -> None:
         self._options = options
         self._warn = warn
         self._keys_file: Final = options.keys or places.gateway_keys
         self._keys: KeysInForce | None = None
         self._known = KnownEntities(places.gateway_entities, primary=primary, warn=warn)
+        self._entities = entities
+        self._certificates = certificates_of(options, places, warn=warn)
         self._crew = TaskSupervisor()
-        self._bound: socket.socket | None = None
+        self._bound: dict[int, socket.socket] = {}
+        self._left = list(options.ports)
+        """Ports that are not bound yet."""
         self._bound_at: float | None = None
         self.gateway: Gateway | None = None
         """None before `serve`."""
@@ -273,38 +372,54 @@ class GatewayPart(NoGateway):
             why = error.strerror if isinstance(error, OSError) else None
             text = f"the gateway's keys {self._keys_file} cannot be read or made: {why or error}"
             found.append(f"{text}; or name another file as keys in [gateway]")
-        try:
-            if self._bound is None:
-                port, address = self._options.port, self._options.address
-                self._bound = bind_port(port, host=address, allow_other_hosts=True)  # the options were checked for it
-                self._bound_at = time.time()
-        except ConfigurationError as error:
-            found.append(str(error))
+        for port in tuple(self._left):
+            try:
+                self._bound[port] = bind_port(port, host=self._options.address, allow_other_hosts=True)  # checked
+            except ConfigurationError as error:
+                found.append(str(error))
+            else:
+                self._left.remove(port)
+                self._bound_at = self._bound_at or time.time()
         self.troubles = tuple(Trouble(kind=TroubleKind.GATEWAY_CLOSED, reason=reason) for reason in found)
-        return not found
+        return self._keys is not None and self._options.port not in self._left
 
-    async def serve(self, paired: PairedServiceBusClient) -> None:
-        """Accept clients, whose sends go through `paired`, as soon as there are keys and a port."""
+    async def serve(self, paired: PairedServiceBusClient, primary: PrimaryAdministration | None = None) -> None:
+        """Accept clients, whose sends go through `paired`, as soon as there are keys and a port.
+
+        primary: the primary's management, used and closed here if the options have administration.
+        """
         if self._open():
-            await self._serve(paired)
+            await self._serve(paired, primary)
         else:
-            self._crew.start(self._serve_later(paired), name="the gateway's start")
+            self._crew.start(self._serve_later(paired, primary), name="the gateway's start")
 
-    async def _serve_later(self, paired: PairedServiceBusClient) -> None:
+    async def _serve_later(self, paired: PairedServiceBusClient, primary: PrimaryAdministration | None) -> None:
         is_open = False
         while not is_open:
             await asyncio.sleep(LOOK_SECONDS)
             is_open = self._open()
-        await self._serve(paired)
+        await self._serve(paired, primary)
 
-    async def _serve(self, paired: PairedServiceBusClient) -> None:
-        assert self._bound is not None, "opened"
+    async def _serve(self, paired: PairedServiceBusClient, primary: PrimaryAdministration | None) -> None:
         assert self._keys is not None, "opened"
         await asyncio.to_thread(self._known.read)
-        self.gateway = Gateway(paired, self._keys, known=self._known)
-        bound, self._bound = self._bound, None
-        await self.gateway.serve(bound)
+        relayed = primary if self._options.administration else None
+        self.gateway = Gateway(paired, self._keys, known=self._known, primary=relayed, tls=self._certificates.context)
+        self._serve_bound(self.gateway)
         self._crew.start(self._follow_files(self._keys), name="the gateway's files")
+        if relayed is not None:
+            self._crew.start(self._read_entities(self.gateway), name="the entities for administration")
+
+    def _serve_bound(self, gateway: Gateway) -> None:
+        for port in self._options.ports:
+            if port in self._bound:
+                gateway.serve(self._bound.pop(port))
+
+    async def _read_entities(self, gateway: Gateway) -> None:
+        while True:
+            for entity in self._entities:
+                await gateway.administration.read(entity)
+            await asyncio.sleep(READ_SECONDS)
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the engine's snapshot with the gateway."""
@@ -317,9 +432,9 @@ class GatewayPart(NoGateway):
     async def close(self, grace: float) -> None:
         """End it: sends under way have `grace` seconds, then connections close. A second call does nothing."""
         await self._crew.close()
-        if self._bound is not None:
-            self._bound.close()
-            self._bound = None
+        for bound in self._bound.values():
+            bound.close()
+        self._bound.clear()
         if self.gateway is not None:
             await self.gateway.close(grace)
             await asyncio.to_thread(self._known.write)
@@ -334,10 +449,20 @@ class GatewayPart(NoGateway):
             keys.refresh()
             if self._known.is_changed:
                 await asyncio.to_thread(self._known.write)
+            if self._left and self.gateway is not None:
+                self._open()
+                self._serve_bound(self.gateway)
 
 
 def open_gateway(
-    options: GatewayOptions | None, places: EnginePaths, *, primary: str, warn: Callable[[str], object]
+    options: GatewayOptions | None,
+    places: EnginePaths,
+    *,
+    primary: str,
+    entities: Sequence[str] = (),
+    warn: Callable[[str], object],
 ) -> NoGateway:
     """Return an engine's gateway, to be entered."""
-    return NoGateway() if options is None else GatewayPart(options, places, primary=primary, warn=warn)
+    if options is None:
+        return NoGateway()
+    return GatewayPart(options, places, primary=primary, entities=entities, warn=warn)

@@ -31,6 +31,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.operator.alarms import REPORTED_BY_EVENTS, alarms, degrading
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import CredentialReloader, NamespaceClients, open_clients
+from paired_servicebus.engine.clients.namespace_requests import NamespaceRequests
 from paired_servicebus.engine.clients.start_checks import CONNECT_TIMEOUT, StartChecks, read_primary_info
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.gateway.gateway_listener import GatewayPairingOptions, open_gateway
@@ -254,7 +255,9 @@ async def _serve(
 
     draining = DrainProcess(config.path.absolute(), pairing=config.name, spool=places.spool, say=warn_of("drain"))
     hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
-    gateway = open_gateway(config.gateway, places, primary=config.primary.host, warn=warn_of("gateway"))
+    gateway = open_gateway(
+        config.gateway, places, primary=config.primary.host, entities=config.entities, warn=warn_of("gateway")
+    )
     host = EngineHost(
         identity,
         spool=places.spool,
@@ -285,7 +288,7 @@ async def _serve(
             paired = await _pair(config, clients, primary, host, renewal, starting)
             await checks.wait(until)
             await host.adopt(paired)
-            await gateway.serve(paired)
+            await gateway.serve(paired, NamespaceRequests(config.primary, clients.primary_credentials))
             crew.start(_settle_memory(config), name="the memory of the start")
             _on_end(lambda: host.stop("ended by a signal"))
             starting.ready(_ready(places, log_path, paired.backlog_queue_count, host))
