@@ -51,6 +51,7 @@ def run_sandbox(
             spec.namespaces,
             identities=spec.identities,
             tenant=spec.tenant,
+            activation_s=spec.activation_s,
             control_port=control_port,
             token_port=token_port,
             listen=listen,

@@ -274,11 +274,13 @@ class Sandbox:
         control_port: int = 0,
         token_port: int = 0,
         listen: str = HOST,
+        activation_s: float = 0.0,
     ) -> AsyncIterator[Sandbox]:
         """Run `namespaces`, by default a primary and a secondary one, for the duration of the context.
 
         They listen on the address `listen`, and so does the token endpoint for the `identities` of the `tenant`, by
         default one with every right. The control URL is always on loopback, because it issues tokens without a key.
+        A namespace made through ARM accepts connections after `activation_s` seconds of the clock.
         Raises ListenError for a port in use, ValueError for a repeated name, and as `NamespaceSpec.fill` does.
         """
         specs = tuple(primary_and_secondary() if namespaces is None else namespaces)
@@ -306,7 +308,9 @@ class Sandbox:
             control = HttpControlServer(running.nodes, issuer, clock)
             stack.push_async_callback(control.close)
             places = [_place(namespace) for namespace in running]
-            manager = ResourceManager(places, issuer=issuer, clock=clock.time_of_day, owner=running)
+            manager = ResourceManager(
+                places, issuer=issuer, clock=clock.time_of_day, owner=running, time=clock, activation_s=activation_s
+            )
             arm = ArmServer(manager, tls=tls)
             stack.push_async_callback(arm.close)
             tokens = TokenEndpoint(issuer, identities or (Identity(ANYBODY, new_key()),), tls=tls)

@@ -209,6 +209,7 @@ _LONGEST_HOST: Final = 253
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,63}")
 _ID_RULE: Final = "it may have up to 64 letters, digits, dots and hyphens"
 _LAST_PORT: Final = 65535
+_LONGEST_ACTIVATION: Final = 3600
 FAULT_FIELDS = tuple(name for name in FIELDS if name != "namespace")
 
 
@@ -217,7 +218,7 @@ def load_sandbox(path: Path) -> SandboxSpec:
     whole = TomlTable(_parse(path), str(path))
     specs = tuple(_namespace(table) for table in whole.tables("namespace"))
     identities = tuple(_identity(table, specs) for table in whole.tables("identity"))
-    tenant = whole.text("tenant", TENANT)
+    tenant, activation_s = whole.text("tenant", TENANT), whole.integer("activation_s", 0)
     whole.end()
     if not specs:
         raise whole.wrong("there is no [[namespace]]; declare at least one, with a name")
@@ -233,7 +234,9 @@ def load_sandbox(path: Path) -> SandboxSpec:
             raise whole.wrong(f"two identities have the same {field}; give each one of its own")
     if not _ID.fullmatch(tenant):
         raise whole.wrong(f"tenant is {_shown(tenant)}; {_ID_RULE}")
-    return SandboxSpec(specs, identities, tenant)
+    if not 0 <= activation_s <= _LONGEST_ACTIVATION:
+        raise whole.wrong(f"activation_s is {activation_s}; allowed is 0 to {_LONGEST_ACTIVATION}")
+    return SandboxSpec(specs, identities, tenant, activation_s)
 
 
 def _identity(table: TomlTable, namespaces: Sequence[NamespaceSpec]) -> Identity:

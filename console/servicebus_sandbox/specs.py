@@ -36,11 +36,15 @@ class SandboxConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """The contents of a file: namespaces, and the applications of the tenant that get bearer tokens."""
+    """The contents of a file: namespaces, and the applications of the tenant that get bearer tokens.
+
+    activation_s: seconds until a namespace that is made through ARM accepts connections.
+    """
 
     namespaces: tuple[NamespaceSpec, ...]
     identities: tuple[Identity, ...] = ()
     tenant: str = TENANT
+    activation_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

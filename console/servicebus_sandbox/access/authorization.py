@@ -252,6 +252,8 @@ class Authorization:
         self._issuer = issuer
         self._rules: tuple[AuthorizationRule, ...] = ()
         self.rules = tuple(rules)
+        self.takes_keys = True
+        """Whether keys and their signatures are accepted; else only bearer tokens are."""
         self.retired: Mapping[str, str] = {}
         """Keys of earlier times, each with a word for who has it."""
         self.strays: Counter[str] = Counter()
@@ -277,6 +279,7 @@ class Authorization:
                 Flaw.AUDIENCE, f"The audience has {len(audience)} characters; no entity's has more than {MAX_AUDIENCE}."
             )
         if token.startswith(PREFIX):
+            self._require_keys()
             return self._by_signature(read_token(token), audience, now)
         if self._issuer is None:
             raise TokenError(
@@ -290,6 +293,7 @@ class Authorization:
 
         It has no end of its own. Raises TokenError if there is no such rule.
         """
+        self._require_keys()
         found = tuple(
             ProvenAccess(owner, rule.rights, inf, rule.name)
             for owner, rule in self._all_rules()
@@ -299,6 +303,13 @@ class Authorization:
             self._note_retired(lambda old: compare_digest(old.encode(), key.encode()))
             raise TokenError(Flaw.SIGNATURE, "No key of the namespace or of an entity has this name and this value.")
         return found
+
+    def _require_keys(self) -> None:
+        """Raise TokenError if the namespace's keys are switched off."""
+        if not self.takes_keys:
+            raise TokenError(
+                Flaw.SIGNATURE, "Local authentication is disabled for this namespace; use a token of an identity."
+            )
 
     def check_entity(self, path: str) -> None:
         """Raise EntityNotFound unless the path is the root, an entity, or below one."""

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
@@ -17,6 +18,7 @@ from servicebus_sandbox.atom.entity_xml import (
     BOOL,
     FORWARD,
     INT,
+    ZONELESS_NEVER,
     CountDetails,
     DescriptionError,
     Kind,
@@ -25,7 +27,6 @@ from servicebus_sandbox.atom.entity_xml import (
     count_details,
     new_key,
     shown,
-    write_time,
 )
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import FIXED, AuthorizationRule, EntitySettings, Right
@@ -49,9 +50,20 @@ from servicebus_sandbox.specs import NamespaceSpec
 # Addresses and answers are in the handlers.
 
 Json = dict[str, Any]
+Clock = Callable[[], float]
 
 _NUMBERS = ("SizeInBytes", "MessageCount", "SubscriptionCount")
+_FLAGS = ("IsClientAffine",)
 _TIMES = ("CreatedAt", "UpdatedAt", "AccessedAt")
+_ORDER = (
+    *("IsClientAffine", "MaxMessageSizeInKilobytes", "LockDuration", "MaxSizeInMegabytes"),
+    *("RequiresDuplicateDetection", "RequiresSession", "DefaultMessageTimeToLive", "DeadLetteringOnMessageExpiration"),
+    *("DeadLetteringOnFilterEvaluationExceptions", "EnableBatchedOperations", "DuplicateDetectionHistoryTimeWindow"),
+    *("MaxDeliveryCount", "SizeInBytes", "MessageCount", "Status", "SupportOrdering", "SubscriptionCount"),
+    *("AutoDeleteOnIdle", "EnablePartitioning", "EnableExpress", "UserMetadata", "CountDetails", *_TIMES, "ForwardTo"),
+    "ForwardDeadLetteredMessagesTo",
+)
+"""The order of an entity's properties; an element that is not here is not among them."""
 _CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in CORRELATION_FIELDS}
 _LEVEL = 20
 
@@ -73,22 +85,33 @@ def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> En
     return kind.settle(values, present.settings if present else None)
 
 
-def write_entity(kind: Kind, entity: Entity) -> Json:
+class Answer(Enum):
+    """The request that a description answers; changes show no time of use, an update no time at all."""
+
+    READ = ()
+    CREATION = ("AccessedAt",)
+    UPDATE = _TIMES
+
+
+def write_entity(kind: Kind, entity: Entity, answer: Answer = Answer.READ) -> Json:
     """Return the properties of an entity."""
     found: Json = {}
-    for part in kind.parts:
+    parts = {part.element: part for part in kind.parts}
+    for part in [parts[element] for element in _ORDER if element in parts]:
+        name = _entity_name(part.element)
         match part:
-            case Setting(element):
+            case Setting():
                 value = shown(part, entity)
                 written = None if value is None and part.codec is FORWARD else _write_setting(part, value)
                 if written is not None:
-                    found[_entity_name(element)] = written
-            case ReadOnlyElement(element, read) if element in _NUMBERS:
-                found[_entity_name(element)] = int(read(entity) or 0)
-            case ReadOnlyElement(element, read) if element in _TIMES:
-                found[_entity_name(element)] = read(entity)
+                    found[name] = written
+            case ReadOnlyElement(element) if element in answer.value:
+                found[name] = ZONELESS_NEVER
+            case ReadOnlyElement(element, read):
+                text = read(entity) or ""
+                found[name] = int(text) if element in _NUMBERS else text == "true" if element in _FLAGS else text
             case CountDetails():
-                found["countDetails"] = {_entity_name(name): number for name, number in count_details(entity).items()}
+                found[name] = {_entity_name(state): number for state, number in count_details(entity).items()}
     return found
 
 
@@ -198,6 +221,7 @@ def read_access(name: str, properties: Json, present: AuthorizationRule | None) 
     return AuthorizationRule(
         name=name,
         rights=frozenset(Right(right) for right in rights),
+        sent_rights=tuple(Right(right) for right in dict.fromkeys(rights)),
         primary_key=present.primary_key if present else new_key(),
         secondary_key=present.secondary_key if present else new_key(),
     )
@@ -205,7 +229,7 @@ def read_access(name: str, properties: Json, present: AuthorizationRule | None) 
 
 def write_access(rule: AuthorizationRule) -> Json:
     """Return the properties of an authorization rule, without keys."""
-    return {"rights": sorted(rule.rights)}
+    return {"rights": list(rule.listed_rights)}
 
 
 def write_keys(rule: AuthorizationRule, authority: str, entity: str | None) -> Json:
@@ -217,36 +241,19 @@ def write_keys(rule: AuthorizationRule, authority: str, entity: str | None) -> J
         for key in rule.keys
     )
     return {
-        "keyName": rule.name,
-        "primaryKey": rule.primary_key,
-        "secondaryKey": rule.secondary_key,
         "primaryConnectionString": primary,
         "secondaryConnectionString": secondary,
+        "primaryKey": rule.primary_key,
+        "secondaryKey": rule.secondary_key,
+        "keyName": rule.name,
     }
 
 
-def write_namespace(name: str, *, created_at: float, authority: str, subscription: str, zone_redundant: bool) -> Json:
-    """Return the properties of a namespace; `created_at` is in epoch seconds."""
-    made = write_time(created_at)
-    return {
-        "provisioningState": "Succeeded",
-        "status": "Active",
-        "createdAt": made,
-        "updatedAt": made,
-        "serviceBusEndpoint": f"https://{authority}/",
-        "metricId": f"{subscription}:{name}",
-        "minimumTlsVersion": "1.2",
-        "publicNetworkAccess": "Enabled",
-        "disableLocalAuth": False,
-        "zoneRedundant": zone_redundant,
-    }
-
-
-def write_network_rules() -> Json:
+def write_network_rules(access: str = "Enabled") -> Json:
     """Return the properties of the only set of network rules: access for everyone."""
     return {
         "defaultAction": "Allow",
-        "publicNetworkAccess": "Enabled",
+        "publicNetworkAccess": access,
         "trustedServiceAccessEnabled": False,
         "ipRules": [],
         "virtualNetworkRules": [],
@@ -311,23 +318,53 @@ Item = TypeVar("Item")
 
 MAX_PAGE = 100
 DEFAULT_GROUP = "sandbox"
-_WORDS = {"authorizationrules": "authorizationRules", "networkrulesets": "networkRuleSets"}
+_LAST_OLD_VERSION = "2022-10-01"
+_WORDS = {
+    "authorizationrules": ("AuthorizationRules", "AuthorizationRules"),
+    "networkrulesets": ("networkRuleSets", "networkrulesets"),
+    "disasterrecoveryconfigs": ("disasterRecoveryConfigs", "disasterrecoveryconfigs"),
+}
+"""Words of addresses as they are written in ids and in types."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ArmNamespace:
-    """A namespace in ARM: its server, its address (`127.0.0.1:5671`), and properties that only ARM has."""
+    """A namespace in ARM: its server, its address (`127.0.0.1:5671`), and properties that only ARM has.
+
+    group: the resource group of its creator, any group without one. ready_at: the end of its activation, in epoch
+    seconds. kept: properties as they were set, by name.
+    """
 
     node: NamespaceServer
     authority: str
-    group: str = DEFAULT_GROUP
+    group: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     capacity: int = 1
-    zone_redundant: bool = False
+    kept: Json = field(default_factory=dict)
+    ready_at: float = 0.0
+    updated_at: float = 0.0
     gate: FaultGate = field(init=False)
 
     def __post_init__(self) -> None:
         self.gate = FaultGate(self.node.faults)
+        self.updated_at = self.node.namespace.created_at
+
+    def is_in(self, group: str | None) -> bool:
+        """Return whether the namespace is found in a resource group."""
+        return group is None or self.group is None or self.group.lower() == group.lower()
+
+
+@dataclass(slots=True)
+class Alias:
+    """A disaster-recovery pairing: names of namespaces; without `partner` it replicates nothing.
+
+    changed_at: the time of the latest change, in epoch seconds.
+    """
+
+    name: str
+    primary: str
+    partner: str
+    changed_at: float
 
 
 class NamespaceOwner(Protocol):
@@ -343,8 +380,13 @@ class NamespaceOwner(Protocol):
 class ArmNamespaces:
     """All namespaces by name without regard to case. Without an owner none can be created or deleted."""
 
-    def __init__(self, places: Sequence[ArmNamespace], owner: NamespaceOwner | None) -> None:
+    def __init__(
+        self, places: Sequence[ArmNamespace], owner: NamespaceOwner | None, *, clock: Clock, activation_s: float
+    ) -> None:
         self.owner = owner
+        self.clock = clock
+        self.activation_s = activation_s
+        self.aliases: dict[str, Alias] = {}
         self.changing = asyncio.Lock()
         self._places: dict[str, ArmNamespace] = {}
         for place in places:
@@ -359,6 +401,10 @@ class ArmNamespaces:
 
     def get(self, name: str) -> ArmNamespace | None:
         return self._places.get(name.lower())
+
+    def has_passed(self, changed_at: float) -> bool:
+        """Return whether a change at this time, in epoch seconds, has come to its end."""
+        return self.clock() >= changed_at + self.activation_s
 
     def all(self) -> list[ArmNamespace]:
         return list(self._places.values())
@@ -399,12 +445,26 @@ class ArmRequest:
         return self.address.words
 
     @property
+    def is_recent(self) -> bool:
+        """Return whether the version has the bodies and addresses of recent ones."""
+        return self.request.query["api-version"][:10] > _LAST_OLD_VERSION
+
+    @property
     def place(self) -> ArmNamespace:
         """Return the namespace of the address. Raises ArmRefusal (404)."""
-        place = self.places.get(self.names[0])
-        if place is None:
-            raise ArmRefusal(404, "ResourceNotFound", f"there is no namespace '{self.names[0]}'")
+        place, group = self.places.get(self.names[0]), self.address.group
+        if place is None or not place.is_in(group):
+            code = "ParentResourceNotFound" if len(self.words) > 1 else "ResourceNotFound"
+            where = "" if group is None else f" in the resource group '{group}'"
+            raise ArmRefusal(404, code, f"there is no namespace '{self.names[0]}'{where}")
+        if len(self.words) > 1 and not self.is_ready(place):
+            sentence = f"SubCode=40901. The creation of '{place.node.name}' is under way; try again"
+            raise ArmRefusal(429, "TooManyRequests", sentence)
         return place
+
+    def is_ready(self, place: ArmNamespace) -> bool:
+        """Return whether the activation of a namespace has ended."""
+        return self.places.clock() >= place.ready_at
 
     def body(self) -> Json:
         """Return the body. Raises ArmRefusal (400) if it is not a JSON object."""
@@ -426,13 +486,16 @@ class ArmRequest:
     def resource(self, names: Sequence[str], properties: Json) -> Json:
         """Return a resource below the namespace, with the words of this address; `names` exclude the namespace."""
         place = self.place
-        words = [_WORDS.get(word, word) for word in self.words[: len(names) + 1]]
-        path = [part for pair in zip(words, (place.node.name, *names), strict=True) for part in pair]
+        words = [_WORDS.get(word, (word, word)) for word in self.words[: len(names) + 1]]
+        path = [part for (word, _), name in zip(words, (place.node.name, *names), strict=True) for part in (word, name)]
+        kind = "/".join(word for _, word in words)
+        if kind.endswith(("AuthorizationRules", "disasterrecoveryconfigs")):
+            kind = kind.replace("namespaces", "Namespaces", 1)
         return {
-            "id": resource_id(self.address.subscription, self.address.group or place.group, *path),
+            "id": resource_id(self.address.subscription, self.address.group or place.group or DEFAULT_GROUP, *path),
             "name": names[-1],
-            "type": f"{PROVIDER}/{'/'.join(words)}",
-            "location": place.node.region,
+            "type": f"{PROVIDER}/{kind}",
+            "location": short_region(place.node.region),
             "properties": properties,
         }
 
@@ -450,6 +513,11 @@ class ArmRequest:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise ArmRefusal(400, "BadRequest", f"{name} is '{text}'; it has to be a whole number, 0 or more")
         return int(text)
+
+
+def short_region(region: str) -> str:
+    """Return a region as in `westeurope`."""
+    return region.replace(" ", "").lower()
 
 
 Action = Callable[[ArmRequest], ArmResponse | Awaitable[ArmResponse]]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from servicebus_sandbox.arm.arm_request import (
     DEFAULT_GROUP,
     PROVIDER,
     Actions,
+    Answer,
     ArmNamespace,
     ArmRefusal,
     ArmRequest,
@@ -21,34 +24,43 @@ from servicebus_sandbox.arm.arm_request import (
     read_rule,
     read_settings,
     resource_id,
+    short_region,
     write_access,
     write_entity,
     write_keys,
-    write_namespace,
     write_network_rules,
     write_rule,
 )
-from servicebus_sandbox.atom.entity_xml import QUEUE, SUBSCRIPTION, TOPIC, Kind, new_key
+from servicebus_sandbox.atom.entity_xml import QUEUE, SUBSCRIPTION, TOPIC, Kind, new_key, write_time
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Tier
 from servicebus_sandbox.broker.subscription_rules.rules import Rule, RuleSet
 from servicebus_sandbox.broker.topology.namespace import Entity, Subscription, check_settings
+from servicebus_sandbox.faults import FaultTerms
 from servicebus_sandbox.specs import NamespaceSpec
 
 # Namespaces in ARM: list, show, create, change, delete; their network rules.
 #
-# Creation and deletion are complete when the answer leaves. The answer still reports them as in progress, with the
-# address to poll, because clients of ARM have to handle that.
+# A namespace is made at once, and refuses connections until its activation has ended. Creation and deletion are
+# reported as in progress, with the addresses to poll; old versions have no such address for a creation.
 
 _NAME = re.compile(r"[A-Za-z](-?[A-Za-z0-9])*", re.ASCII)
 _LENGTHS = range(6, 51)
 _CAPACITIES = (1, 2, 4, 8, 16)
 _DEFAULT = "default"
-_ASK_AGAIN = {"Retry-After": "1"}
+_LOCAL_AUTH = "disableLocalAuth"
+_KEPT: Mapping[str, tuple[object, ...]] = {
+    "minimumTlsVersion": ("1.2", "1.0", "1.1", "1.3"),
+    "publicNetworkAccess": ("Enabled", "Disabled", "SecuredByPerimeter"),
+    _LOCAL_AUTH: (False, True),
+    "zoneRedundant": (True, False),
+}
+"""The properties of a namespace that are kept as they were set, with their values, the default first."""
 
 
 def _list_namespaces(call: ArmRequest) -> ArmResponse:
-    return call.page(call.places.all(), lambda place: _describe_namespace(call, place))
+    found = [place for place in call.places.all() if place.is_in(call.address.group)]
+    return call.page(found, lambda place: _describe_namespace(call, place))
 
 
 def _get_namespace(call: ArmRequest) -> ArmResponse:
@@ -60,9 +72,11 @@ async def _put_namespace(call: ArmRequest) -> ArmResponse:
     async with places.changing:
         if places.get(call.names[0]) is not None:
             return _patch_namespace(call)
-        described = _describe_namespace(call, await _open(call))
-    described["properties"] |= {"provisioningState": "Creating", "status": "Creating"}
-    return ArmResponse(201, described, _ASK_AGAIN)
+        place = await _open(call)
+    described = _describe_namespace(call, place, is_new=True)
+    if not call.is_recent:
+        return ArmResponse(200, described)
+    return ArmResponse(201, described, _operation(call, place.node.name, place.node.region, "Active"))
 
 
 def _patch_namespace(call: ArmRequest) -> ArmResponse:
@@ -70,7 +84,9 @@ def _patch_namespace(call: ArmRequest) -> ArmResponse:
     tier = _tier(call, default=place.node.namespace.tier)
     if tier is not place.node.namespace.tier:
         raise ArmRefusal(400, "BadRequest", f"'{place.node.name}' stays of the tier {place.node.namespace.tier}")
-    place.capacity = _capacity(call, tier, default=place.capacity)
+    place.capacity, kept = _capacity(call, tier, default=place.capacity), _kept(call)
+    _keep(place, kept)
+    place.updated_at = call.places.clock()
     if tags:
         place.tags = tags
     return ArmResponse(200, _describe_namespace(call, place))
@@ -78,36 +94,78 @@ def _patch_namespace(call: ArmRequest) -> ArmResponse:
 
 async def _open(call: ArmRequest) -> ArmNamespace:
     name, region, tags, tier = call.names[0], call.body().get("location"), _tags(call), _tier(call)
-    capacity, zone_redundant = _capacity(call, tier, default=1), _zone_redundant(call)
-    complaint = _complaint_about(name)
+    capacity, kept, activation = _capacity(call, tier, default=1), _kept(call), call.places.activation_s
+    complaint = complaint_about(name)
     if complaint is not None:
         raise ArmRefusal(400, "BadRequest", complaint)
     if not isinstance(region, str) or not region:
         raise ArmRefusal(400, "LocationRequired", "'location' is missing; name the region of the namespace")
     place = await _owner(call).open(NamespaceSpec(name, tier=tier, region=region))
-    place.group, place.tags = call.address.group or DEFAULT_GROUP, tags
-    place.capacity, place.zone_redundant = capacity, zone_redundant
+    if activation:
+        place.node.faults.add("refused", terms=FaultTerms(duration_s=activation))
+    place.group, place.tags, place.capacity = call.address.group or DEFAULT_GROUP, tags, capacity
+    place.ready_at = place.updated_at = call.places.clock() + activation
+    _keep(place, kept)
     call.places.add(place)
     return place
+
+
+def _kept(call: ArmRequest) -> Json:
+    """Return the properties of the body that are kept. Raises ArmRefusal (400)."""
+    given = call.part_of_body("properties")
+    found = {name: given[name] for name in _KEPT if given.get(name) is not None}
+    for name, value in found.items():
+        if not any(value is one or (isinstance(value, str) and value == one) for one in _KEPT[name]):
+            allowed = ", ".join(map(str, _KEPT[name])).replace("True", "true").replace("False", "false")
+            raise ArmRefusal(400, "BadRequest", f"{name} is {value!r}; it is one of {allowed}")
+    return found
+
+
+def _keep(place: ArmNamespace, kept: Json) -> None:
+    place.kept |= kept
+    place.node.authorization.takes_keys = not place.kept.get(_LOCAL_AUTH)
 
 
 async def _delete_namespace(call: ArmRequest) -> ArmResponse:
     places = call.places
     async with places.changing:
         place = places.get(call.names[0])
-        if place is None:
+        if place is None or not place.is_in(call.address.group):
             return ArmResponse(204)
-        owner = _owner(call)
+        name, owner = place.node.name, _owner(call)
+        for alias in places.aliases.values():
+            if name in (alias.primary, alias.partner) and alias.partner:
+                raise ArmRefusal(409, "Conflict", f"'{name}' is paired as '{alias.name}'; break that pairing first")
         places.remove(place)
-        await owner.end(place.node.name)
-    where = f"{call.request.origin}{call.request.path}/operationResults/{place.node.name}"
-    return ArmResponse(
-        202, headers=_ASK_AGAIN | {"Location": f"{where}?api-version={call.request.query['api-version']}"}
-    )
+        await owner.end(name)
+    return ArmResponse(202, headers=_operation(call, name, place.node.region, "Deleted"))
 
 
-def _outcome_of_delete(call: ArmRequest) -> ArmResponse:
-    return ArmResponse(204 if call.places.get(call.names[0]) is None else 200)
+def _operation(call: ArmRequest, name: str, region: str, goal: str) -> dict[str, str]:
+    """Return the headers with the addresses of an operation under way."""
+    path = f"/subscriptions/{call.address.subscription}/providers/{PROVIDER}/locations/{short_region(region)}"
+    version = call.request.query["api-version"]
+
+    def address(is_async: str) -> str:
+        query = {"isAsyncHeader": is_async, "resourceName": name, "operationType": goal, "api-version": version}
+        return f"{call.request.origin}{path}/namespaceOperationResults/{number}?{urlencode(query)}"
+
+    number = uuid.uuid4()
+    return {"Location": address("false"), "Azure-AsyncOperation": address("true")}
+
+
+def _operation_result(call: ArmRequest) -> ArmResponse:
+    """Answer a poll: of the status, or of the result, which is the namespace, or nothing after its deletion."""
+    query = call.request.query
+    place, is_deletion = call.places.get(query.get("resourceName", "")), query.get("operationType") == "Deleted"
+    if place is None and not is_deletion:
+        raise ArmRefusal(404, "ResourceNotFound", f"there is no operation '{call.names[1]}'")
+    is_done = place is None if is_deletion else place is not None and call.is_ready(place)
+    if query.get("isAsyncHeader") == "true":
+        return ArmResponse(200, {"name": call.names[1], "status": "Succeeded" if is_done else "InProgress"})
+    if place is None or not is_done:
+        return ArmResponse(204 if is_done else 202)
+    return ArmResponse(200, _describe_namespace(call, place))
 
 
 def _owner(call: ArmRequest) -> NamespaceOwner:
@@ -118,16 +176,15 @@ def _owner(call: ArmRequest) -> NamespaceOwner:
 
 def _check_name(call: ArmRequest) -> ArmResponse:
     name = call.body().get("name")
-    complaint = _complaint_about(name if isinstance(name, str) else "")
+    complaint = complaint_about(name if isinstance(name, str) else "")
     if complaint is not None:
         return ArmResponse(200, {"nameAvailable": False, "reason": "InvalidName", "message": complaint})
     if call.places.get(str(name)) is not None:
-        taken = f"there is a namespace '{name}' already"
-        return ArmResponse(200, {"nameAvailable": False, "reason": "NameInUse", "message": taken})
+        return ArmResponse(200, {"nameAvailable": False, "reason": "NameInUse", "message": "Name already in use"})
     return ArmResponse(200, {"nameAvailable": True, "reason": "None"})
 
 
-def _complaint_about(name: str) -> str | None:
+def complaint_about(name: str) -> str | None:
     if len(name) in _LENGTHS and _NAME.fullmatch(name):
         return None
     return f"'{name}' is no name for a namespace: 6 to 50 letters, digits and single hyphens, a letter first"
@@ -151,58 +208,85 @@ def _capacity(call: ArmRequest, tier: Tier, *, default: int) -> int:
     return int(given)
 
 
-def _zone_redundant(call: ArmRequest) -> bool:
-    given = call.part_of_body("properties").get("zoneRedundant")
-    if given is not None and not isinstance(given, bool):
-        raise ArmRefusal(400, "BadRequest", f"zoneRedundant is {given!r}; it is true or false")
-    return bool(given)
-
-
 def _tags(call: ArmRequest) -> dict[str, str]:
     return {name: str(value) for name, value in call.part_of_body("tags").items()}
 
 
-def _describe_namespace(call: ArmRequest, place: ArmNamespace) -> Json:
-    node, subscription = place.node, call.address.subscription
-    tier = node.namespace.tier
-    return {
-        "id": resource_id(subscription, call.address.group or place.group, "namespaces", node.name),
+def _describe_namespace(call: ArmRequest, place: ArmNamespace, *, is_new: bool = False) -> Json:
+    """Return a namespace; `is_new` in the answer to its creation, which is never its end."""
+    node, subscription, tier = place.node, call.address.subscription, place.node.namespace.tier
+    sku = {"name": tier.value, "tier": tier.value} | ({"capacity": place.capacity} if tier is Tier.PREMIUM else {})
+    found: Json = {
+        "id": resource_id(subscription, call.address.group or place.group or DEFAULT_GROUP, "namespaces", node.name),
         "name": node.name,
-        "type": f"{PROVIDER}/namespaces",
-        "location": place.node.region,
+        "type": f"{PROVIDER}/Namespaces",
+        "location": short_region(node.region) if call.is_recent else node.region,
         "tags": place.tags,
-        "sku": {"name": tier.value, "tier": tier.value}
-        | ({"capacity": place.capacity} if tier is Tier.PREMIUM else {}),
-        "properties": write_namespace(
-            node.name,
-            created_at=node.namespace.created_at,
-            authority=place.authority,
-            subscription=subscription,
-            zone_redundant=place.zone_redundant,
-        ),
+    }
+    is_ready = call.is_ready(place) and not is_new
+    states = ("Succeeded", "Active") if is_ready else ("Creating",) * 2 if call.is_recent else ("Created", "Activating")
+    properties = _geography(place, is_ready=is_ready) if call.is_recent else {}
+    properties |= {name: values[0] for name, values in _KEPT.items()} | {"zoneRedundant": call.is_recent} | place.kept
+    properties |= {
+        "provisioningState": states[0],
+        "status": states[1],
+        "createdAt": write_time(node.namespace.created_at),
+        "updatedAt": write_time(place.updated_at if is_ready else node.namespace.created_at),
+        "metricId": f"{subscription}:{node.name.lower()}",
+        "serviceBusEndpoint": f"https://{place.authority}/",
+    }
+    first, last = ({}, {"sku": sku}) if call.is_recent else ({"sku": sku}, {})
+    return {**first, **found, "properties": properties, **last}
+
+
+def _geography(place: ArmNamespace, *, is_ready: bool) -> Json:
+    """Return the properties of recent versions alone."""
+    replica = {"locationName": short_region(place.node.region), "roleType": "Primary"}
+    return {
+        "ipAddressType": "IPv4",
+        "platformCapabilities": {"confidentialCompute": {"mode": "Disabled"}},
+        "errors": [],
+        "geoDataReplication": {
+            "maxReplicationLagDurationInSeconds": 0,
+            "locations": [replica | {"replicaState": "Ready" if is_ready else "InBuild"}],
+        },
+        "premiumMessagingPartitions": 1 if place.node.namespace.tier is Tier.PREMIUM else 0,
     }
 
 
 # ---------------------------------------------------------------------- network rules
 
 
+def _network_rules(call: ArmRequest) -> Json:
+    return write_network_rules(call.place.kept.get("publicNetworkAccess", "Enabled"))
+
+
 def _list_network_rules(call: ArmRequest) -> ArmResponse:
-    return call.page([_DEFAULT], lambda name: call.resource((name,), write_network_rules()))
+    return call.page([_DEFAULT], lambda name: call.resource((name,), _network_rules(call)))
 
 
 def _get_network_rules(call: ArmRequest) -> ArmResponse:
     if call.names[1].lower() != _DEFAULT:
         raise ArmRefusal(404, "ResourceNotFound", f"there are no network rules '{call.names[1]}', only '{_DEFAULT}'")
-    return ArmResponse(200, call.resource((_DEFAULT,), write_network_rules()))
+    return ArmResponse(200, call.resource((_DEFAULT,), _network_rules(call)))
 
 
 def _put_network_rules(call: ArmRequest) -> ArmResponse:
     """Accept rules that allow everyone; refuse others, because the sandbox has no firewall."""
     found = _get_network_rules(call)
     for name, value in call.part_of_body("properties").items():
-        if value is not None and value != write_network_rules().get(name):
+        if value is not None and value != _network_rules(call).get(name):
             raise ArmRefusal(400, "BadRequest", f"{name} cannot be {value!r}: the sandbox has no firewall")
     return found
+
+
+_EMPTY = ("privateendpointconnections", "privatelinkresources", "migrationconfigurations")
+"""Lists that are empty: the sandbox has neither private endpoints nor migrations."""
+
+
+def _list_nothing(call: ArmRequest) -> ArmResponse:
+    place = call.place
+    return call.page([], lambda _: call.resource((place.node.name,), {}))
 
 
 _NAMESPACE_ACTIONS: Actions = {
@@ -211,7 +295,8 @@ _NAMESPACE_ACTIONS: Actions = {
     ("PUT", ("namespaces",), 1): _put_namespace,
     ("PATCH", ("namespaces",), 1): _patch_namespace,
     ("DELETE", ("namespaces",), 1): _delete_namespace,
-    ("GET", ("namespaces", "operationresults"), 2): _outcome_of_delete,
+    ("GET", ("locations", "namespaceoperationresults"), 2): _operation_result,
+    **{("GET", ("namespaces", words), 1): _list_nothing for words in _EMPTY},
     ("GET", ("namespaces", "networkrulesets"), 1): _list_network_rules,
     ("GET", ("namespaces", "networkrulesets"), 2): _get_network_rules,
     ("PUT", ("namespaces", "networkrulesets"), 2): _put_network_rules,
@@ -265,7 +350,7 @@ def _put_entity(call: ArmRequest) -> ArmResponse:
     }[call.words]
     entity = create(*call.names[1:], settings) if present is None else node.namespace.update(present, settings)
     node.wake()
-    return ArmResponse(200, _describe_entity(call, entity))
+    return ArmResponse(200, _describe_entity(call, entity, Answer.CREATION if present is None else Answer.UPDATE))
 
 
 def _delete_entity(call: ArmRequest) -> ArmResponse:
@@ -282,9 +367,9 @@ def _delete_entity(call: ArmRequest) -> ArmResponse:
     return ArmResponse(200)
 
 
-def _describe_entity(call: ArmRequest, entity: Entity) -> Json:
+def _describe_entity(call: ArmRequest, entity: Entity, answer: Answer = Answer.READ) -> Json:
     names = (entity.topic.path, entity.name) if isinstance(entity, Subscription) else (entity.path,)
-    return call.resource(names, write_entity(_KINDS[call.words], entity))
+    return call.resource(names, write_entity(_KINDS[call.words], entity, answer))
 
 
 # ---------------------------------------------------------------------- rules
@@ -429,4 +514,4 @@ _KEY_ACTIONS: Actions = {
 }
 
 
-ACTIONS: Actions = {**_NAMESPACE_ACTIONS, **_ENTITY_ACTIONS, **_KEY_ACTIONS}
+RESOURCE_ACTIONS: Actions = {**_NAMESPACE_ACTIONS, **_ENTITY_ACTIONS, **_KEY_ACTIONS}

@@ -1,9 +1,10 @@
 """Azure Resource Manager for the sandbox's namespaces: a request in, an answer out.
 
-It covers the part of azure-mgmt-servicebus for namespaces, queues, topics, subscriptions, rules, authorization rules
-and keys. Any subscription and resource group is accepted. Operations complete immediately; where Azure takes time, the
-client has to poll once. Requests need a bearer token of the sandbox's issuer for ARM's audience with every right. A
-namespace's faults affect its requests as over Atom (`serving.http_server`). The handlers are in `arm_resources`.
+It covers the part of azure-mgmt-servicebus for namespaces, queues, topics, subscriptions, rules, authorization rules,
+keys and disaster-recovery pairings. Any subscription is accepted, and any resource group for a namespace that was not
+made in one. A namespace is reported as in progress until `activation_s` has passed. Requests need a bearer token of the
+sandbox's issuer for ARM's audience with every right. A namespace's faults affect its requests as over Atom
+(`serving.http_server`). The handlers are in `arm_resources` and `disaster_recovery`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import logging
 import re
 import ssl
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 
@@ -32,10 +35,17 @@ from servicebus_sandbox.arm.arm_request import (
     entity_path,
     read_address,
 )
-from servicebus_sandbox.arm.arm_resources import ACTIONS
-from servicebus_sandbox.atom.entity_xml import DescriptionError
+from servicebus_sandbox.arm.arm_resources import RESOURCE_ACTIONS
+from servicebus_sandbox.arm.disaster_recovery import DISASTER_RECOVERY_ACTIONS
+from servicebus_sandbox.atom.entity_xml import DescriptionError, element_of
 from servicebus_sandbox.atom.management_api import AtomRequest
-from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, Throttled
+from servicebus_sandbox.broker.broker_errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    InvalidSettings,
+    Throttled,
+)
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
 from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST
 from servicebus_sandbox.broker.topology.namespace import TargetMissing
@@ -45,11 +55,11 @@ from servicebus_sandbox.serving.http_server import HttpPort, reset
 
 log = logging.getLogger(__name__)
 
+ACTIONS = {**RESOURCE_ACTIONS, **DISASTER_RECOVERY_ACTIONS}
 NEWEST_VERSION = "2026-01-01"
 _VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
 _BAD_REQUEST = "BadRequest"
 _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
-    (EntityNotFound, 404, "NotFound", ""),
     (EntityExists, 409, "Conflict", "SubCode=40900. "),
     (TargetMissing, 400, "BadRequest", "SubCode=40400. "),
     (Throttled, 429, "TooManyRequests", "SubCode=50004. "),
@@ -80,8 +90,15 @@ class ResourceManager:
         issuer: Issuer,
         clock: Callable[[], float],
         owner: NamespaceOwner | None = None,
+        time: Callable[[], float] | None = None,
+        activation_s: float = 0.0,
     ) -> None:
-        self._places = ArmNamespaces(places, owner)
+        """Serve `places`. Creations and changes of pairings last `activation_s` seconds of `time`, the entities' clock.
+
+        Tokens are judged by `clock`, which no client can advance.
+        """
+        self._new_places = partial(ArmNamespaces, owner=owner, clock=time or clock, activation_s=activation_s)
+        self._places = self._new_places(places)
         self._issuer = issuer
         self._clock = clock
         self._complaints = RefusalLog("ARM")
@@ -94,13 +111,14 @@ class ResourceManager:
     def replace(self, places: Sequence[ArmNamespace]) -> None:
         """Serve these namespaces in place of the present ones."""
         self.close()
-        self._places = ArmNamespaces(places, self._places.owner)
+        self._places = self._new_places(places)
 
     async def answer(self, request: AtomRequest) -> ArmResponse | None:
         """Return the answer; None for a connection that a fault resets. Never raises for a client's request."""
         address = read_address(request.path)
-        place = self._places.get(address.names[0]) if address and address.names else None
-        if address is None or place is None:
+        is_of_namespace = address is not None and address.words[:1] == ("namespaces",)
+        place = self._places.get(address.names[0]) if address and address.names and is_of_namespace else None
+        if address is None or place is None or self._places.clock() < place.ready_at:
             return await self._answer(request, address)
 
         async def serve() -> ArmResponse:
@@ -113,11 +131,16 @@ class ResourceManager:
             return await self._act(request, address)
         except ArmRefusal as refusal:
             return _refused(refusal.status, refusal.code, str(refusal))
+        except EntityNotFound as error:
+            return _refused(404, "EntityNotFound", f"{_kind_of(error.path, address)} does not exist: {error}")
         except tuple(row[0] for row in _REFUSALS) as error:
             status, code, words = next(row[1:] for row in _REFUSALS if isinstance(error, row[0]))
             if code == _BAD_REQUEST:
                 self._complaints.about(type(error).__name__, f"refused a request: {error}")
-            return _refused(status, code, f"{words}{error}")
+            sentence = str(error)
+            if isinstance(error, InvalidSettings) and error.field:
+                sentence = sentence.replace(error.field, element_of(error.field), 1)
+            return _refused(status, code, f"{words}{sentence}")
 
     async def _act(self, request: AtomRequest, address: ArmAddress | None) -> ArmResponse:
         self._authorize(request)
@@ -150,6 +173,16 @@ class ResourceManager:
             raise ArmRefusal(403, "AuthorizationFailed", "the token's role does not let its holder manage namespaces")
 
 
+def _kind_of(path: str, address: ArmAddress | None) -> str:
+    """Return the kind of the missing entity at `path`, as the service's sentence begins."""
+    parts = path.lower().split("/")
+    if parts[-2:-1] == ["rules"]:
+        return "Rule"
+    if parts[-2:-1] == ["subscriptions"]:
+        return "Subscription"
+    return "Topic" if address is not None and address.words[1:2] == ("topics",) else "Queue"
+
+
 def _check_version(version: str | None) -> None:
     if version is None:
         raise ArmRefusal(400, "MissingApiVersionParameter", "the query has no api-version, which every request needs")
@@ -168,6 +201,32 @@ def _refused_by_fault(verdict: FaultVerdict, sentence: str, status: int) -> ArmR
     status, code, words = _FAULTY.get(verdict, (status, "ServiceUnavailable", ""))
     refused = _refused(status, code, f"{words}{sentence}")
     return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is FaultVerdict.BUSY else refused
+
+
+_FIRST_ERROR = 400
+_LEFT = {"GET": ("reads", 1099), "DELETE": ("deletes", 799)}
+_WRITES = ("writes", 799)
+"""The requests that are left to a subscription, by method; here they never get fewer."""
+
+
+def _headers(request: web.BaseRequest) -> dict[str, str]:
+    """Return the headers of every answer: ids for support, limits, and no caching."""
+    own, (name, left) = str(uuid.uuid4()), _LEFT.get(request.method, _WRITES)
+    given = request.headers.get("x-ms-client-request-id")
+    return {
+        "x-ms-request-id": own,
+        "x-ms-correlation-request-id": str(uuid.uuid4()) if request.method == "DELETE" else own,
+        "x-ms-routing-request-id": f"SANDBOX:{own}",
+        f"x-ms-ratelimit-remaining-subscription-{name}": str(left),
+        f"x-ms-ratelimit-remaining-subscription-global-{name}": str(left * 15),
+        "Cache-Control": "no-cache",
+        "Pragma": "no-cache",
+        "Expires": "-1",
+        "Strict-Transport-Security": "max-age=31536000; includeSubDomains",
+        "X-Content-Type-Options": "nosniff",
+        "Server": "Service-Bus-Resource-Provider/SANDBOX",
+        **({"x-ms-client-request-id": f"{given}_RP"} if given else {}),
+    }
 
 
 class ArmServer:
@@ -194,9 +253,13 @@ class ArmServer:
         reply = await self._answer(AtomRequest.of(request, body, request.scheme))
         if reply is None:
             return reset(request)
-        text = "" if reply.body is None else json.dumps(reply.body)
+        headers = {**_headers(request), **reply.headers}
+        if reply.body is None:
+            return web.Response(status=reply.status, headers=headers)
+        charset = "; charset=utf-8" if reply.status < _FIRST_ERROR else ""
+        text = json.dumps(reply.body, separators=(",", ":"), ensure_ascii=False)
         return web.Response(
-            status=reply.status, text=text, content_type="application/json", headers=dict(reply.headers)
+            status=reply.status, body=text.encode(), headers=headers | {"Content-Type": f"application/json{charset}"}
         )
 
     async def _answer(self, request: AtomRequest) -> ArmResponse | None:

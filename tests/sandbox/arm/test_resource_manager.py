@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -44,6 +45,7 @@ from azure.mgmt.servicebus.models import (
 )
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +55,7 @@ from servicebus_amqp.server.certificates import Certificates
 from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
 from servicebus_sandbox.access.authorization import AccessToken, AzureRole, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.arm.arm_request import ArmAddress, ArmNamespace, read_address, resource_id
+from servicebus_sandbox.arm.arm_request import ArmAddress, ArmNamespace, ArmResponse, read_address, resource_id
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
@@ -92,15 +94,21 @@ class Arm:
         return ServiceBusManagementClient(
             Credential(self.issuer, role),
             SUBSCRIPTION,
-            **{"base_url": self.url, "connection_verify": self.ca_file, "retry_total": 0, **options},
+            **{"base_url": self.url, "connection_verify": self.ca_file, "retry_total": 0, "polling_interval": 0}
+            | options,
         )
 
     async def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, Any]:
         """An answer without any socket."""
+        reply = await self.answer(method, target, body, **headers)
+        return reply.status, reply.body
+
+    async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> ArmResponse:
         token = self.issuer.issue(AzureRole.OWNER, SCOPE).token
         named = {"host": "arm", "authorization": f"Bearer {token}"} | headers
         reply = await self.manager.answer(AtomRequest(method=method, target=target, headers=named, body=body))
-        return reply.status, reply.body
+        assert reply is not None
+        return reply
 
 
 @pytest.fixture
@@ -146,7 +154,7 @@ async def client(arm: Arm) -> AsyncIterator[ServiceBusManagementClient]:
 
 async def test_a_namespace(client: ServiceBusManagementClient) -> None:
     found = await client.namespaces.get(*IN)
-    assert (found.name, found.location, found.type) == ("primary", "westeurope", "Microsoft.ServiceBus/namespaces")
+    assert (found.name, found.location, found.type) == ("primary", "westeurope", "Microsoft.ServiceBus/Namespaces")
     assert (found.sku.name, found.sku.tier) == ("Standard", "Standard")
     assert (found.properties.status, found.properties.provisioning_state) == ("Active", "Succeeded")
     assert found.properties.service_bus_endpoint == "https://127.0.0.1:5671/"
@@ -169,7 +177,7 @@ async def test_making_a_namespace(client: ServiceBusManagementClient) -> None:
     wanted = SBNamespace(location="uksouth", sku=SBSku(name="Premium", tier="Premium", capacity=2), tags={"a": "b"})
     wanted.properties = SBNamespaceProperties(zone_redundant=True)
     poller = await client.namespaces.begin_create_or_update("group", "another1", wanted)
-    assert (poller.done(), poller.status()) == (False, "Creating")
+    assert (poller.done(), poller.status()) == (False, "InProgress")
     made = await poller.result()
     assert (made.sku.capacity, made.properties.zone_redundant) == (2, True)
     assert (made.properties.provisioning_state, made.properties.status) == ("Succeeded", "Active")
@@ -242,14 +250,15 @@ async def test_a_backlog_queue_under_both_spellings(client: ServiceBusManagement
     assert made.name == BACKLOG
     assert made.id.endswith("/namespaces/primary/queues/contoso~x-servicebus-transfer~0")
     read = await client.queues.get(*IN, written)
-    assert read.properties == made.properties
+    assert made.properties.accessed_at == datetime(1, 1, 1)  # without a zone
+    assert {**read.properties, "accessedAt": ""} == {**made.properties, "accessedAt": ""}
     assert (read.properties.max_size_in_megabytes, read.properties.max_delivery_count) == (5120, 2147483647)
     assert read.properties.default_message_time_to_live.days == 10675199
     assert arm.node.namespace.queue(BACKLOG).settings == QueueSettings(
         max_size_mb=5120, max_delivery_count=2147483647, dead_letter_on_expiration=True
     )
     await client.queues.delete(*IN, written)
-    with pytest.raises(ResourceNotFoundError, match=f"The messaging entity '{BACKLOG}'"):
+    with pytest.raises(ResourceNotFoundError, match=f"Queue does not exist: The messaging entity '{BACKLOG}'"):
         await client.queues.get(*IN, written)
     await client.queues.delete(*IN, written)  # nothing to delete is no error
 
@@ -343,9 +352,9 @@ async def test_topics_subscriptions_and_rules(client: ServiceBusManagementClient
 @pytest.mark.parametrize(
     ("properties", "complaint"),
     [
-        ({"lock_duration": timedelta(minutes=6)}, "SubCode=40000. lock_duration is 0:06:00"),
-        ({"default_message_time_to_live": "-PT1S"}, "default_ttl is -1 day"),
-        ({"max_size_in_megabytes": 7}, "max_size_mb is 7"),
+        ({"lock_duration": timedelta(minutes=6)}, "SubCode=40000. LockDuration is 0:06:00"),
+        ({"default_message_time_to_live": "-PT1S"}, "DefaultMessageTimeToLive is -1 day"),
+        ({"max_size_in_megabytes": 7}, "MaxSizeInMegabytes is 7"),
         ({"forward_to": "nowhere"}, "SubCode=40400. messages are to be forwarded to 'nowhere'"),
         ({"status": "Tired"}, "status: 'Tired' is none of"),
         ({"user_metadata": "\x00"}, "characters that cannot be written"),
@@ -396,7 +405,7 @@ async def test_keys_of_an_entity(client: ServiceBusManagementClient, arm: Arm, k
     await operations.create_or_update(*IN, BACKLOG, {"properties": {}})
     rights = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=["Send", "Listen"]))
     made = await operations.create_or_update_authorization_rule(*IN, BACKLOG, "mine", rights)
-    assert made.id.endswith(f"/{kind}/contoso~x-servicebus-transfer~0/authorizationRules/mine")
+    assert made.id.endswith(f"/{kind}/contoso~x-servicebus-transfer~0/AuthorizationRules/mine")
     keys = await operations.list_keys(*IN, BACKLOG, "mine")
     assert f"EntityPath={BACKLOG};" in keys.primary_connection_string
     (rule,) = arm.node.namespace.entity(BACKLOG).settings.authorization_rules  # type: ignore[union-attr]
@@ -455,7 +464,14 @@ DENY = b'{"properties": {"defaultAction": "Deny"}}'
         ("GET", f"{BASE}?api-version=2099-01-01", b"", 400, "InvalidApiVersionParameter"),
         ("GET", f"/subscriptions/s/providers/Microsoft.EventHub/namespaces{V}", b"", 404, "InvalidResourceType"),
         ("GET", f"/{V}", b"", 404, "InvalidResourceType"),
-        ("GET", f"{BASE}/primary/disasterRecoveryConfigs{V}", b"", 405, "MethodNotAllowed"),
+        ("POST", f"{BASE}/primary/failover{V}", b"", 405, "MethodNotAllowed"),
+        ("GET", f"{BASE}/primary/disasterRecoveryConfigs/none{V}", b"", 404, "NotFound"),
+        ("PUT", f"{BASE}/primary/disasterRecoveryConfigs/alias12{V}", b"{}", 400, "BadRequest"),
+        ("POST", f"{BASE}/primary/disasterRecoveryConfigs/other{V}", b"{}", 405, "MethodNotAllowed"),
+        ("GET", f"{BASE}/another1/queues/q{V}", b"", 404, "ParentResourceNotFound"),
+        ("GET", f"{BASE}/primary/topics/t/subscriptions/s{V}", b"", 404, "EntityNotFound"),
+        ("PATCH", f"{BASE}/primary{V}", b'{"properties": {"disableLocalAuth": "yes"}}', 400, "BadRequest"),
+        ("PATCH", f"{BASE}/primary{V}", b'{"properties": {"minimumTlsVersion": 1.2}}', 400, "BadRequest"),
         ("GET", f"{BASE}/primary/networkRuleSets/other{V}", b"", 404, "ResourceNotFound"),
         ("PUT", f"{BASE}/primary/networkRuleSets/default{V}", DENY, 400, "BadRequest"),
         ("GET", f"{BASE}/primary/queues{V}&$top=x", b"", 400, "BadRequest"),
@@ -477,7 +493,7 @@ DENY = b'{"properties": {"defaultAction": "Deny"}}'
         ),
         ("PUT", f"{BASE}/another1{V}", b'{"location": "x", "properties": {"zoneRedundant": 1}}', 400, "BadRequest"),
         ("PATCH", f"{BASE}/another1{V}", b"{}", 404, "ResourceNotFound"),
-        ("GET", f"{BASE}/primary/topics/t/subscriptions{V}", b"", 404, "NotFound"),
+        ("GET", f"{BASE}/primary/topics/t/subscriptions{V}", b"", 404, "EntityNotFound"),
         ("POST", f"{BASE}/primary/AuthorizationRules/Root/regenerateKeys{V}", b"{}", 400, "BadRequest"),
         ("PUT", f"{BASE}/primary/AuthorizationRules/x{V}", b'{"properties": {"rights": "Send"}}', 400, "BadRequest"),
     ],
@@ -514,6 +530,116 @@ async def test_what_is_refused_of_rules(arm: Arm, rule: bytes, complaint: str) -
     status, answer = await arm.ask("PUT", target, b'{"properties": %s}' % rule)
     assert status == 400
     assert complaint in answer["error"]["message"]
+
+
+# ---------------------------------------------------------------------- as it was recorded
+
+
+async def test_a_creation_and_a_deletion_have_addresses_to_poll(arm: Arm) -> None:
+    """SPEC.md section 12: "The sandbox's Resource Manager answers a creation and a deletion of a namespace with the
+    addresses of the operation"."""
+    made = await arm.answer("PUT", f"{BASE}/another1{V}", b'{"location": "UK South"}')
+    assert (made.status, "Retry-After" in made.headers) == (201, False)
+    assert list(made.body) == ["id", "name", "type", "location", "tags", "properties", "sku"]
+    assert (made.body["location"], made.body["properties"]["status"]) == ("uksouth", "Creating")
+    for goal, result in (("Active", 200), ("Deleted", 204)):
+        if goal == "Deleted":
+            made = await arm.answer("DELETE", f"{BASE}/another1{V}")
+            assert made.status == 202
+        status, location = (made.headers[name] for name in ("Azure-AsyncOperation", "Location"))
+        path = (
+            f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.ServiceBus/locations/uksouth/namespaceOperationResults/"
+        )
+        assert status.startswith(f"https://arm{path}")
+        number = status.removeprefix(f"https://arm{path}").partition("?")[0]
+        assert await arm.ask("GET", status.removeprefix("https://arm")) == (
+            200,
+            {"name": number, "status": "Succeeded"},
+        )
+        found, body = await arm.ask("GET", location.removeprefix("https://arm"))
+        assert (found, (body or {}).get("name")) == (result, "another1" if goal == "Active" else None)
+
+
+async def test_old_versions_answer_a_creation_without_addresses(arm: Arm) -> None:
+    old = "?api-version=2021-11-01"
+    made = await arm.answer("PUT", f"{BASE}/another1{old}", b'{"location": "UK South"}')
+    assert (made.status, made.headers, next(iter(made.body))) == (200, {}, "sku")
+    states = made.body["properties"]["provisioningState"], made.body["properties"]["status"]
+    assert (states, made.body["location"]) == (("Created", "Activating"), "UK South")
+    found = (await arm.ask("GET", f"{BASE}/another1{old}"))[1]
+    assert (found["properties"]["status"], "geoDataReplication" in found["properties"]) == ("Active", False)
+
+
+async def test_a_namespace_is_found_in_its_group_alone(arm: Arm) -> None:
+    """SPEC.md section 12: "A namespace is found in the resource group that made it"."""
+    await arm.ask("PUT", f"{BASE}/another1{V}", b'{"location": "x"}')
+    for group, status in (("G", 200), ("other", 404)):
+        assert (await arm.ask("GET", f"{BASE.replace('/g/', f'/{group}/')}/another1{V}"))[0] == status
+    other = BASE.replace("/g/", "/other/")
+    assert [each["name"] for each in (await arm.ask("GET", f"{other}{V}"))[1]["value"]] == ["primary", "premium"]
+    assert (await arm.ask("GET", f"{other}/another1/queues{V}"))[1]["error"]["code"] == "ParentResourceNotFound"
+    assert (await arm.ask("DELETE", f"{other}/another1{V}"))[0] == 204
+    assert (await arm.ask("GET", f"{BASE}/another1{V}"))[0] == 200
+
+
+async def test_an_answer_to_a_change_has_no_times_of_its_own(arm: Arm) -> None:
+    target, never = f"{BASE}/primary/queues/q{V}", "0001-01-01T00:00:00"
+    made, updated, found = [(await arm.ask(method, target, b"{}"))[1]["properties"] for method in ("PUT", "PUT", "GET")]
+    assert [made["accessedAt"], found["accessedAt"]] == [never, f"{never}Z"]
+    assert {updated[name] for name in ("createdAt", "updatedAt", "accessedAt")} == {never}
+    assert made["createdAt"] == found["createdAt"] <= found["updatedAt"]
+    assert list(found)[:3] == ["maxMessageSizeInKilobytes", "lockDuration", "maxSizeInMegabytes"]
+    body = b'{"properties": {"defaultMessageTimeToLive": "P1Y2M3DT3H11M2S"}}'
+    assert (await arm.ask("PUT", target, body))[1]["properties"]["defaultMessageTimeToLive"] == "P428DT3H11M2S"
+
+
+async def test_headers_have_ids_and_limits(arm: Arm) -> None:
+    headers = {"x-ms-client-request-id": "mine"}
+    async with aiohttp.ClientSession() as session:
+        for method, left in (("GET", "reads"), ("DELETE", "deletes"), ("PUT", "writes")):
+            async with session.request(method, f"{arm.url}{BASE}{V}", headers=headers, ssl=False) as answer:
+                found = answer.headers
+            assert (answer.status, found["Content-Type"]) == (401, "application/json")
+            assert found["x-ms-client-request-id"] == "mine_RP"
+            assert (found["x-ms-request-id"] == found["x-ms-correlation-request-id"]) is (method != "DELETE")
+            assert int(found[f"x-ms-ratelimit-remaining-subscription-{left}"]) > 0
+            assert found["Cache-Control"] == "no-cache"
+
+
+async def test_a_pairing_for_disaster_recovery_is_a_state(arm: Arm) -> None:
+    """SPEC.md section 12: "Disaster-recovery pairings are states: no data moves"."""
+    for name in ("first1", "second1"):
+        await arm.ask("PUT", f"{BASE}/{name}{V}", b'{"location": "x", "sku": {"name": "Premium"}}')
+    alias = "disasterRecoveryConfigs/alias1"
+    partner = (await arm.ask("GET", f"{BASE}/second1{V}"))[1]["id"]
+    body = json.dumps({"properties": {"partnerNamespace": partner}}).encode()
+
+    async def roles() -> list[str]:
+        found = [(await arm.ask("GET", f"{BASE}/{name}/{alias}{V}"))[1] for name in ("first1", "second1")]
+        return [each.get("properties", {}).get("role", each.get("error", {}).get("code")) for each in found]
+
+    status, made = await arm.ask("PUT", f"{BASE}/first1/{alias}{V}", body)
+    assert (status, made["type"]) == (200, "Microsoft.ServiceBus/Namespaces/disasterrecoveryconfigs")
+    assert made["properties"] == {"provisioningState": "Accepted", "partnerNamespace": partner, "role": "Primary"}
+    assert await roles() == ["Primary", "Secondary"]
+    assert (await arm.ask("DELETE", f"{BASE}/second1{V}"))[1]["error"]["code"] == "Conflict"
+    assert (await arm.ask("DELETE", f"{BASE}/first1/{alias}{V}"))[0] == 400
+    for namespace, operation, answer, after in (
+        ("first1", "failover", 400, ["Primary", "Secondary"]),
+        ("second1", "breakPairing", 400, ["Primary", "Secondary"]),
+        ("first1", "breakPairing", 200, ["PrimaryNotReplicating", "NotFound"]),
+        ("first1", "", 200, ["Primary", "Secondary"]),
+        ("second1", "failover", 200, ["NotFound", "PrimaryNotReplicating"]),
+    ):
+        method, target = ("POST", f"{alias}/{operation}") if operation else ("PUT", alias)
+        assert (await arm.ask(method, f"{BASE}/{namespace}/{target}{V}", body))[0] == answer
+        assert await roles() == after
+    found = (await arm.ask("GET", f"{BASE}/second1/{alias}{V}"))[1]["properties"]
+    assert (found["partnerNamespace"], found["pendingReplicationOperationsCount"]) == ("", 0)
+    check = f"{BASE}/first1/disasterRecoveryConfigs/CheckNameAvailability{V}"
+    for name, reason in (("alias1", "NameInUse"), ("second1", "NameInUse"), ("brandnew", "None"), ("-", "InvalidName")):
+        assert (await arm.ask("POST", check, json.dumps({"name": name}).encode()))[1]["reason"] == reason
+    assert [(await arm.ask("DELETE", f"{BASE}/second1/{alias}{V}"))[0] for _ in range(2)] == [200, 204]
 
 
 # ---------------------------------------------------------------------- addresses and sockets
@@ -561,7 +687,12 @@ FOR_EVER = "P10675199DT2H48M5.4775807S"
 
 
 def options(sandbox: Sandbox) -> dict[str, Any]:
-    return {"base_url": sandbox.arm_url, "connection_verify": str(sandbox.ca_file), "retry_total": 0}
+    return {
+        "base_url": sandbox.arm_url,
+        "connection_verify": str(sandbox.ca_file),
+        "retry_total": 0,
+        "polling_interval": 0,  # Azure and the sandbox name no interval, and the SDK's is 30 s
+    }
 
 
 @pytest.fixture
@@ -713,6 +844,55 @@ async def test_the_synchronous_client_makes_a_backlog_queue_and_ends_its_namespa
     assert found.dead_lettering_on_message_expiration
     assert found.enable_batched_operations
     assert [each.name for each in sandbox.namespaces] == ["primary", "secondary"]
+
+
+async def test_a_namespace_refuses_connections_until_its_activation_ends() -> None:
+    """SPEC.md section 12: "which is ready after `activation_s` seconds; until then it refuses connections"."""
+    async with asyncio.timeout(60), Sandbox.start([NamespaceSpec("primary")], activation_s=60) as sandbox:
+        credential = AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+        async with ServiceBusManagementClient(credential, SUBSCRIPTION, **options(sandbox)) as remote:
+            poller = await remote.namespaces.begin_create_or_update(*AT, SBNamespace(location="uksouth"))
+            assert (await remote.namespaces.get(*AT)).properties.status == "Creating"
+            with pytest.raises(HttpResponseError, match="SubCode=40901") as caught:
+                await remote.queues.get(*AT, "q")
+            assert caught.value.status_code == 429
+            made = sandbox["tertiary"]
+            with pytest.raises(OSError, match="Connect call failed"):
+                await asyncio.open_connection(made.host, made.amqp_port)
+            sandbox.advance(61)
+            assert (await poller.result()).properties.status == "Active"
+            await remote.queues.create_or_update(*AT, "q", SBQueue())
+            await send(made.connection_string, "q")
+
+
+async def test_without_local_authentication_keys_open_nothing(
+    sandbox: Sandbox, remote: ServiceBusManagementClient, tertiary: str
+) -> None:
+    """SPEC.md section 12: "With `disableLocalAuth` keys open nothing, and identities do"."""
+    await send(tertiary, "q")
+    properties = SBNamespaceUpdateParameters(properties=SBNamespaceProperties(disable_local_auth=True))
+    assert (await remote.namespaces.update(*AT, properties)).properties.disable_local_auth
+    with pytest.raises(ServiceBusError):
+        await send(tertiary, "q")
+    made = sandbox["tertiary"]
+    async with ServiceBusAdministrationClient.from_connection_string(
+        tertiary, connection_verify=str(sandbox.ca_file), retry_total=0
+    ) as admin:
+        with pytest.raises(ClientAuthenticationError, match="Local authentication is disabled"):
+            await admin.get_queue("q")
+    identity = AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+    async with (
+        identity,
+        ServiceBusClient(
+            made.fully_qualified_name,
+            identity,
+            custom_endpoint_address=made.endpoint,
+            connection_verify=str(sandbox.ca_file),
+        ) as client,
+        client.get_queue_sender("q") as sender,
+    ):
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert made.node.namespace.queue("q").counts().active == 2
 
 
 # ---------------------------------------------------------------------- tiers
