@@ -632,3 +632,11 @@ async def test_a_dead_letter_that_is_gone_is_reported(world: World) -> None:
         await seat.fire("R", "1 dead letter")
         await seat.until_shown(lambda: seat.app.view.answer and "has no such dead letter" in seat.app.view.answer.text)
         assert dead_in(world) == ["m-2", "m-1"]
+
+
+async def test_a_console_has_the_unused_queues_listed_anew(world: World, asked: list[str]) -> None:
+    """SPEC.md section 12: "A person at the console has the unused queues listed anew with one key"."""
+    async with asking(world) as client:
+        before = len(asked)
+        await client.look_at_messages("", MessageKind.STRANDED, by="kim")
+        assert any("$Resources/queues" in one for one in asked[before:]), asked[before:]

@@ -31,7 +31,7 @@ from paired_servicebus.ui.state.view import Page, Records
 from paired_servicebus.ui.widgets.frame.page_lines import HeaderNames
 from tests.gateway_views import PRIMARY, client, many, outage
 
-from .plays import MADE, Play, holds, lacks, on, play, run, sees, told, viewed
+from .plays import MADE, Play, fed, holds, lacks, on, play, run, sees, told, viewed
 
 SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
 KEYS = {page: str(number) for number, page in enumerate(Page, start=1)}
@@ -71,6 +71,10 @@ PLAYS: dict[str, Play] = {
         "down", sees("── orders ──"), "escape", on(DashboardScreen),
     ),
     "old depths are no base for an outlook": play(MADE.counted(OLD), "3", sees("1m11s ago"), lacks("full 1")),
+    "the unused queues are listed anew with one key": play(
+        BACKLOG, "3", "r", fed(looks=[("", "stranded", 1, "")]), sees("listed anew"),
+        "4", "r", sees("it works on the backlog"),
+    ),
     "what is armed on the backlog page is for its selection": play(
         BACKLOG, "3", *["down"] * 8, viewed(queue="8"), "R", sees("Re-drive: backlog/8")
     ),

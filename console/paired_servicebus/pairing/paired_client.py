@@ -174,6 +174,12 @@ class OperatorOrders:
         """
         return await self._unused.clean_up(path, elsewhere=elsewhere)
 
+    async def list_unused(self) -> None:
+        """List the unused backlog queues now, unless that is under way; the view has the outcome."""
+        self._steering.refuse_when_ended()
+        if not self._unused.listing:
+            await self._unused.look()
+
     def look_at_messages(self, path: str) -> MessageLooks:
         """Return the looks at messages of a backlog queue, by peek.
 

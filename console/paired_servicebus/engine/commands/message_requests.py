@@ -14,7 +14,7 @@ from typing import Final
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.core.model.message_view import MessageContent, MessageKind
+from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import BodyShown
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -65,6 +65,9 @@ class MessageRequests:
             return _refusal(look, masked(str(error))[:MAX_ERROR_CHARS])
 
     async def _rows(self, look: LookAtMessages, kind: MessageKind) -> MessagesFound:
+        if not look.queue:
+            await self._paired.list_unused()
+            return MessagesFound(id=look.id, page=MessagePage(queue="", kind=kind))
         page = await self._paired.look_at_messages(look.queue).page(
             look.queue,
             kind,

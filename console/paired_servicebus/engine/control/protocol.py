@@ -191,7 +191,10 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookAtMessages(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_at_messages"):
-    """Asks for at most `count` rows from a sequence number on; answered by MessagesFound, or CommandDone if refused."""
+    """Asks for at most `count` rows from a sequence number on; answered by MessagesFound, or CommandDone if refused.
+
+    Without a queue the unused backlog queues are listed anew, and the next snapshot has them.
+    """
 
     from_number: int = 1
     count: int = MAX_ROWS

@@ -376,6 +376,10 @@ def _only_timeline(view: View) -> str:
     return "" if view.page is Page.TIMELINE else "it works on the timeline (page 4)"
 
 
+def _only_backlog(view: View) -> str:
+    return "" if view.page is Page.BACKLOG else "it works on the backlog (page 3)"
+
+
 def _nothing_wrong(view: View) -> str:
     return "" if selection.explain(view) is not None else "nothing is known to be wrong"
 
@@ -409,6 +413,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         "a name, row, command, answer; tab: to a file",
         lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
+    ConsoleAction("list-unused", ("r",), "list anew", "list the unused queues now", _only_backlog),
     ConsoleAction("pings", ("P",), "each ping", "list each ping, or fold them onto the changes", _no_events),
     ConsoleAction("go-to-time", ("ctrl+g",), "go to time", "the events of a time", _only_timeline, key_label="^g"),
     ConsoleAction("page-up", ("pageup", "ctrl+b"), "page up", "the selection a page up", _no_rows, key_label="^b"),
@@ -468,7 +473,7 @@ def for_key(key: str, view: View) -> ConsoleAction:
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.PAIRING: ("help", "quit", "details", "menu", "filter", "sort", "mark", "palette", "explain"),
     Page.ENTITY: ("help", "quit", "back", "menu", "palette"),
-    Page.BACKLOG: ("help", "quit", "details", "back", "palette"),
+    Page.BACKLOG: ("help", "quit", "details", "back", "list-unused", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "details", "select-previous", "select-next", "back", "palette"),

@@ -19,6 +19,7 @@ from textual.worker import get_current_worker
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.command import Command
+from paired_servicebus.core.model.message_view import MessageKind
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.targets import DeadLetters, Scope, names_of
 from paired_servicebus.core.text.number_format import plural
@@ -532,6 +533,19 @@ class PairedApp(OrderingApp):
         """Show the messages of the selected backlog queue."""
         self.push_screen(MessagesScreen(self.newest, tabs_of(self.view)))
 
+    def list_unused(self) -> None:
+        """Have the engine list the unused queues now."""
+
+        async def ask() -> None:
+            try:
+                await self.source.look_at_messages("", MessageKind.STRANDED, by=self.by)
+            except ControlError as error:
+                self.answer(f"unused queues: {error}", good=False)
+            else:
+                self.answer("unused queues: listed anew", good=True)
+
+        self.run_worker(ask(), name="unused", group="unused", exclusive=True)
+
     def redrive(self, index: str, numbers: Sequence[int]) -> None:
         """Ask before dead letters of a queue are re-driven, by its index and their sequence numbers."""
         self.do(SOME, _letters(index, numbers))
@@ -598,6 +612,7 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "menu": lambda app: app.pick(menu(app)),
     "palette": lambda app: app.pick(command_bar(app)),
     "copy": lambda app: app.pick(copies(app)),
+    "list-unused": PairedApp.list_unused,
     "pings": lambda app: app.choose(selection.toggle_pings),
     "go-to-time": ask_time,
     "page-up": lambda app: app.move_pages(-1),

@@ -28,7 +28,7 @@ from paired_servicebus.core.text.number_format import (
     time_from_now,
     time_or_day,
 )
-from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.core.text.time_format import age, clock, roughly
 from paired_servicebus.ui.render.spans import (
     BLANK,
     LOOKS,
@@ -267,7 +267,8 @@ def _unused_note(snapshot: Snapshot, now: float) -> Span | None:
     if unused.read_at is None:
         return Span("not listed yet", Role.MUTED)
     old = snapshot.at - unused.read_at > 2 * unused.read_every
-    return Span(f"listed {age(now - unused.read_at)} ago, old", Role.SUSPECT) if old else None
+    listed = f"listed {roughly(now - unused.read_at)} ago"
+    return Span(f"{listed}, old", Role.SUSPECT) if old else Span(listed, Role.MUTED)
 
 
 def _none(snapshot: Snapshot, width: int) -> Line:
