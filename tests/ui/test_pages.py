@@ -88,7 +88,7 @@ PLAYS: dict[str, Play] = {
     ),
     "a history of thousands is there at once": play(
         *[Records((warned,)) for warned in WARNINGS], BACKLOG, "4", "home",
-        sees("── 500 events", "▸14:02:11     a             0"),
+        sees("── 500 events", "▸14:02:11 a             0"),
     ),
     # the bug: a minute of an outage became "168,904,865 in 30 days"
     "nothing counted is projected": play(replace(BACKLOG, started_at=MADE.AT - 60), "5", lacks("30 days")),

@@ -162,9 +162,10 @@ class DashboardScreen(PageScreen):
     DashboardScreen.-fleet.-tiny FleetStrip { height: 3; }
     DashboardScreen.-fleet GraphStrip { display: none; }
     DashboardScreen.-fleet.-tall GraphStrip { display: block; }
-    DashboardScreen.-fleet.-tall DestinationTable { display: none; }
-    DashboardScreen.-fleet.-high DestinationTable { display: block; }
-    DashboardScreen.-fleet.-tall FleetStrip { height: 6; }
+    DashboardScreen.-fleet.-tall DestinationTable { height: 3; }
+    DashboardScreen.-fleet.-high DestinationTable { height: 5; }
+    DashboardScreen.-fleet.-tall FleetStrip { height: 4; }
+    DashboardScreen.-fleet.-high FleetStrip { height: 6; }
     """
 
 

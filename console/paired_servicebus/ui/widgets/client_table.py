@@ -50,7 +50,7 @@ def _refused(client: GatewayClient, _: float) -> Span:
 COLUMNS: Final[tuple[Column[GatewayClient, float], ...]] = (
     Column(title="key", width=10, align="left", draw=lambda it, _: Span(it.key or "none yet")),
     Column(title="address", width=16, align="left", from_width=100, draw=lambda it, _: Span(it.address, Role.MUTED)),
-    Column(title="for", width=6, draw=lambda it, now: Span(age(now - it.since))),
+    Column(title="for", width=6, from_width=70, draw=lambda it, now: Span(age(now - it.since))),
     Column(title="send/s", width=6, draw=lambda it, _: Span(rate(it.accepted_per_second))),
     Column(title="refused", width=7, draw=_refused),
     Column(

@@ -84,7 +84,7 @@ class SyphonLine(Lines):
             Span(sparkline(syphon.history, bars), Role.KEY),
             Span(fit(f"{rate(syphon.per_second)} msg/s", 12, "right")),
             Span("  moved ", Role.MUTED),
-            Span(fit(count(syphon.moved), 7), Role.TITLE),
+            Span(count(syphon.moved), Role.TITLE),
             Span(dead, Role.SUSPECT),
         ]
         held = syphon.paused_parts

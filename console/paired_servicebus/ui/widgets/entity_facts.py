@@ -73,7 +73,8 @@ class EntityFacts(Lines):
         ]
         if entity.here is not None:
             shown += _pings(entity.here, width, view.now)
-            shown += _sends(entity.here, snapshot, width, rows=max(1, height - len(shown) - FIXED_SENDS))
+            rows = height - len(shown) - FIXED_SENDS
+            shown += _sends(entity.here, snapshot, width, rows=rows) if rows > 0 else []
         return [Line(cut(one.spans, width), one.ground) for one in shown]
 
 
@@ -106,27 +107,20 @@ def _place(view: View) -> str:
 def _standing(entity: PairingEntity, width: int, now: float) -> list[Line]:
     look = LOOKS[entity.state]
     where = f" at {entity.in_state} of {plural(entity.engines, 'engine')}" if entity.is_elsewhere else ""
-    state = line(
-        Span(f" {look.glyph} {entity.state}{where}", look.role),
-        Span(" for ", Role.MUTED),
-        Span(age(now - entity.since)),
-        Span("  route ", Role.MUTED),
-        Span(entity.route),
-        *_parked(entity),
-        Span("  sends ", Role.MUTED),
-        Span(f"{rate(entity.sends_per_second)}/s"),
-        Span(f"  {'slow, ' if entity.is_slow else ''}p99 {milliseconds(entity.p99)}" if entity.p99 is not None else ""),
-        Span(f"  {clients}" if (clients := senders_text(entity)) else ""),
-        Span(f"  {_episodes(entity)}" if entity.here is not None else "  not sent to by this engine", Role.MUTED),
+    held, clients = entity.total.held_back, senders_text(entity)
+    parts = (
+        (f"for {age(now - entity.since)}",),
+        (f"route {entity.route}", entity.route),
+        (f"parked {held:,}",) if held else (),
+        (f"sends {rate(entity.sends_per_second)}/s", ""),
+        (f"{'slow, ' if entity.is_slow else ''}p99 {milliseconds(entity.p99)}", "") if entity.p99 is not None else (),
+        (clients, "") if clients else (),
+        (_episodes(entity) if entity.here is not None else "not sent to by this engine", ""),
     )
+    head = Span(f" {look.glyph} {entity.state}{where} ", look.role)
     why = wrap(why_now(entity, now), width - 4, lines=WHY_LINES)
-    return [Line(cut(state.spans, width)), *[line(f"   {text}") for text in why]]
-
-
-def _parked(entity: PairingEntity) -> tuple[Span, ...]:
-    """Return what syphons hold back for it; page 3 says what they have not met."""
-    held = entity.total.held_back
-    return (Span("  parked ", Role.MUTED), Span(count(held))) if held else ()
+    state = line(head, Span(pack(tuple(one for one in parts if one), max(1, width - head.width))))
+    return [state, *[line(f"   {text}") for text in why]]
 
 
 def _episodes(entity: EntityView) -> str:
@@ -165,7 +159,7 @@ def _next_ping(entity: EntityView, now: float) -> str:
 
 def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:
     since = f"since {time_or_day(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
-    head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "failed share")]
+    head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "share")]
     here = "this engine, " if snapshot.fleet is not None else ""
     note = Span(here + since, Role.MUTED) if since else None
     routes = _summed(entity.sends, rows)

@@ -146,7 +146,7 @@ COLUMNS: Final[tuple[Column[EntityView, float], ...]] = (
     C(title="to", width=9, align="left", fleet_from=NEVER, draw=_route),
     C(title="send/s", width=6, from_width=70, fleet_from=88, draw=lambda it, _: Span(rate(it.sends_per_second))),
     C(title="refused", width=7, draw=_refused),
-    C(title="held back", width=9, from_width=NEVER, fleet_from=108, draw=_held_back),
+    C(title="held", width=6, from_width=NEVER, fleet_from=80, draw=_held_back),
     C(title="to", width=22, align="left", from_width=NEVER, fleet_from=132, draw=_route),
     C(title="ping", width=11, align="left", from_width=78, fleet_from=96, draw=_ping),
     C(title="next", width=14, align="left", from_width=100, fleet_from=160, draw=next_change),

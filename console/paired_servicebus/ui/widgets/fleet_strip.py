@@ -132,6 +132,7 @@ def fleet_page(pairing: PairingView, fleet: FleetView, now: float, width: int, h
         lines += orders
         return lines + _folded(groups, now, width, height - len(lines))
     columns = [(title, cells) for title, cells, least in COLUMNS if width >= least]
+    columns[0] = ("engine", NARROW if width < NARROW_BELOW else columns[0][1])
     titles = [Span("  " + "".join(fit(title, cells or len(title)) + " " for title, cells in columns), Role.MUTED)]
     lines += [*orders, rule("engines", width), Line(cut(titles, width))]
     return lines + [_row(one, now, width, fleet.me) for one in engines]
@@ -228,6 +229,7 @@ def _row(engine: FleetEngine, now: float, width: int, me: str) -> Line:
     spans = [Span("* " if engine.engine == me else "  ", Role.KEY)]
     for (title, cells, least), text in zip(COLUMNS, words.engine_cells(engine, now), strict=True):
         if width >= least:
+            cells = min(cells, NARROW) if title == "engine" and width < NARROW_BELOW else cells
             spans.append(Span((fit(text, cells) + " ") if cells else text, role if title == "state" else Role.TEXT))
     drawn = Line(cut(spans, width))
     return drawn.greyed() if engine.status is FleetStatus.ENDED else drawn
@@ -246,6 +248,7 @@ def _role(engine: FleetEngine) -> Role:
 
 NAME: Final = 24
 NARROW: Final = 12
+NARROW_BELOW: Final = 76
 ENGINES_WIDE: Final = 100
 OLD_AFTER: Final = 20.0
 """Seconds behind the engine on screen after which figures are old: twice the poll interval (feed.py)."""

@@ -116,15 +116,18 @@ def _longest_wait(snapshot: Snapshot, now: float) -> str:
 def _compared(figures: Figures, graphs: Graphs | None) -> Iterator[Line]:
     columns = (figures.before, figures.during, figures.after)
     yield line(Span(f" {'':<{LABEL}}" + "".join(fit(one, COLUMN, "right") for one in _HEADS), Role.MUTED))
-    yield _figures("time", [duration(one.seconds) if one else "–" for one in columns])
-    for label, figure in RATES:
-        yield _figures(label, [_rate(one, figure) for one in columns])
-    yield _figures("operations", [_count(one, lambda it: it.operations) for one in columns])
-    yield _figures("sent to backlog", [_count(one, lambda it: it.to_backlog) for one in columns])
+    rows = [("time", [duration(one.seconds) if one else "–" for one in columns])]
+    rows += [(label, [_rate(one, figure) for one in columns]) for label, figure in RATES]
+    rows.append(("operations", [_count(one, lambda it: it.operations) for one in columns]))
+    rows.append(("sent to backlog", [_count(one, lambda it: it.to_backlog) for one in columns]))
     for label, curve_of, sum_up, shown in CURVES:
         found = [_of_curve(one, graphs, curve_of) if one is not None else () for one in columns]
         texts = [shown(sum_up(values)) if values else UNKNOWN for values in found]
-        yield _figures(label, [text if one is not None else "–" for one, text in zip(columns, texts, strict=True)])
+        rows.append((label, [text if one is not None else "–" for one, text in zip(columns, texts, strict=True)]))
+    known = [row for row in rows if not {*row[1]} <= {UNKNOWN, "–"}]
+    yield from (_figures(label, values) for label, values in known)
+    if unknown := [label.strip() for label, values in rows if (label, values) not in known]:
+        yield from (line(Span(f" {part}", Role.MUTED)) for part in _wrapped(f"unknown: {', '.join(unknown)}", 76))
 
 
 _HEADS: Final = ("before", "during", "after")

@@ -110,7 +110,7 @@ def _destination(one: Parked, rest: int | None, snapshot: Snapshot, width: int, 
         Span(f" {look.glyph} " if look else "   ", look.role if look else Role.TEXT),
         Span(fit_name(one.path, NAME if width >= WIDE else NARROW_NAME), Role.TEXT),
         Span(f"  {fit(number, NUMBER)}", Role.TITLE),
-        Span(f"  {fit(waits, OLDEST)}"),
+        Span(f"  {waits}"),
         Span("  paused" if paused else "", Role.FORCED),
         Span(f"  {count(one.moved)} moved here" if one.moved and width >= WIDE else "", Role.MUTED),
     ]
@@ -121,7 +121,6 @@ NAME: Final = 32
 NARROW_NAME: Final = 20
 WIDE: Final = 100
 NUMBER: Final = 17
-OLDEST: Final = 24
 
 
 def backlog_note(view: View) -> Span | None:

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from rich.cells import cell_len
 from textual import events
 
-from paired_servicebus.core.text.number_format import DAY, plural
+from paired_servicebus.core.text.number_format import plural, time_or_day
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
@@ -24,7 +24,7 @@ WIDE_SUBJECT: Final = 28
 WIDE: Final = 110
 ENGINE: Final = 10
 WIDE_ENGINE: Final = 20
-TIME: Final = 12
+TIME: Final = 8
 
 
 class TimelineHead(Lines):
@@ -125,15 +125,8 @@ class TimelineRows(LazyLines):
 
     def line_at(self, place: int) -> Line:
         selected, entry = place == self.place, self._entries[place]
-        at = f"{'▸' if selected else ' '}{fit(_when(entry.at, self._now), TIME)}"
+        at = f"{'▸' if selected else ' '}{fit(time_or_day(entry.at, self._now), TIME)}"
         return event_line(entry, at, self._view, self._width, ground=Role.SELECTED if selected else None)
-
-
-def _when(at: float, now: float) -> str:
-    """Return a clock time, with the day if it is not today."""
-    if abs(now - at) < DAY / 2:
-        return clock(at)
-    return datetime.fromtimestamp(at, UTC).strftime("%d %b %H:%M")
 
 
 class EventInFull(Lines):
