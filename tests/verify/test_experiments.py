@@ -17,7 +17,7 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.trials import delivery_experiments, entity_experiments, verify_command
+from paired_servicebus.trials import access_experiments, delivery_experiments, entity_experiments, verify_command
 from paired_servicebus.trials.temporary_entities import RunRecord, Side, past_records
 from paired_servicebus.trials.trial import Experiment, ExperimentResult, Observation, Trial
 from paired_servicebus.trials.verify_command import (
@@ -33,7 +33,9 @@ from paired_servicebus.trials.verify_command import (
     run_of,
 )
 from servicebus_amqp.access import Flaw, TokenError
+from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol import handshake
+from servicebus_amqp.server import server_connection
 from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import broker_links, management_node, message_codec, namespace_server
@@ -166,6 +168,16 @@ def _lose_dead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessageQueue, "abandon", lose)
 
 
+def _peek_once(patch: pytest.MonkeyPatch) -> None:
+    peek, last = MessageQueue.peek, management_node.MOST_PEEKED
+    patch.setattr(MessageQueue, "peek", lambda self, number, *rest: peek(self, number, *rest) if number < last else [])
+
+
+def _close_badly(patch: pytest.MonkeyPatch) -> None:
+    for module in (broker_links, namespace_server):
+        patch.setattr(module, "closed", lambda _: AmqpRefusal("amqp:internal-error", "something failed", 500))
+
+
 def _refuse_token(self: Authorization, path: str) -> None:
     try:
         self._namespace.owner(path)
@@ -183,7 +195,11 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     ),
     "closed-to-receivers": _not_allowed_to_send,
     "disabled-entity": lambda patch: _condition(patch, broker_errors.EntityDisabled, "amqp:not-allowed"),
-    "deleted-entity": lambda patch: _condition(patch, broker_errors.EntityNotFound, "amqp:internal-error"),
+    "deleted-entity": _close_badly,
+    "disabled-links": _close_badly,
+    "announced-limits": lambda patch: patch.setattr(server_connection, "MAX_SESSION_LINKS", 100),
+    "reply-link": lambda patch: patch.setattr(broker_links.RequestLink, "needs_reply", False),
+    "peek-size": _peek_once,
     "timespan-max": lambda patch: patch.setattr(entity_xml, "FOR_EVER", "P14D"),
     "size-limits": _limit_of_half,
     "release-and-count": _release_counts,
@@ -198,7 +214,11 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
 }
 
 
-SEEN_TWICE = {"disabled-entity": {"closed-to-receivers"}}
+SEEN_TWICE = {
+    "disabled-entity": {"closed-to-receivers"},
+    "deleted-entity": {"disabled-links"},
+    "disabled-links": {"deleted-entity"},
+}
 """Differences that another experiment sees too: a queue closed to receivers may refuse messages, but as disabled."""
 
 
@@ -266,6 +286,15 @@ async def test_an_idle_link_is_detached(lab: Lab, monkeypatch: pytest.MonkeyPatc
     if aging is not None:
         await aging
     assert one.result == result, one.seen
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_link_whose_token_has_ended(lab: Lab, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    monkeypatch.setattr(access_experiments, "TOKEN_SECONDS", 2.0 if ends else 60.0)
+    monkeypatch.setattr(access_experiments, "ENFORCED_SECONDS", 20.0 if ends else -59.0)
+    (one,) = (await lab.run(row("token-end"), slow=True)).results
+    assert one.result is ExperimentResult.HOLDS, one.seen
+    assert ("RenewToken" if ends else "outlived") in one.seen
 
 
 @pytest.mark.parametrize("closes", [False, True])

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from paired_servicebus.core.backlog.queue_settings import AccessRule, QueueWanted
 from paired_servicebus.core.errors import WireError
@@ -23,6 +23,7 @@ from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.envelope_codec import open_envelope, restore_message
 from paired_servicebus.trials.temporary_entities import NotPermittedError, Side
 from paired_servicebus.trials.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
+from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.codec import (
     Array,
     Byte,
@@ -159,6 +160,10 @@ FIDELITY_EXPERIMENTS: Final = (
 
 
 SASL_SECONDS: Final = 15.0
+TOKEN_SECONDS: Final = 60.0
+"""The life of a token that is not renewed."""
+ENFORCED_SECONDS: Final = 600.0
+"""Seconds within which a namespace has to notice its end, or never will."""
 KEY_SECONDS: Final = 30.0
 """Seconds until a new rule's key has to be accepted."""
 MAX_SASL_BYTES: Final = 64 * 1024
@@ -269,6 +274,23 @@ async def _peek_with(trial: Trial, right: str) -> tuple[WireError | None, str]:
     return None, f"a key with {right} alone peeked {len(found)} messages"
 
 
+async def end_token(trial: Trial) -> Observation:
+    """Leave a link whose token is not renewed until it is detached."""
+    name, key = "verify-brief", b64encode(secrets.token_bytes(32)).decode()
+    path = await trial.queue(QueueWanted(rules=(AccessRule(name=name, rights=frozenset({"Listen"}), key=key),)))
+    await _accepted(trial, replace(trial.endpoint(), credential=AzureNamedKeyCredential(name, key)), path, "Listen")
+    token = sign(trial.endpoint().audience(path), name, key, time.time() + TOKEN_SECONDS)
+    receiver = await TrialReceiver.attach(
+        trial.wire(endpoint=replace(trial.endpoint(), credential=AzureSasCredential(token))), path
+    )
+    began = asyncio.get_running_loop().time()
+    await asyncio.wait((receiver.lost,), timeout=TOKEN_SECONDS + ENFORCED_SECONDS)
+    if not receiver.lost.done():
+        return Observation(True, f"a link outlived its token by {ENFORCED_SECONDS:g} s")
+    error, lived = receiver.lost.result(), asyncio.get_running_loop().time() - began
+    return Observation(kind_of(error) in CREDENTIALS, f"a token of {TOKEN_SECONDS:g} s; after {lived:.0f} s: {error}")
+
+
 async def _accepted(trial: Trial, endpoint: Endpoint, path: str, right: str) -> ReconnectingConnection:
     """Return a connection on which the new key has a link. Raises WireError: it is not accepted in time."""
     end = asyncio.get_running_loop().time() + KEY_SECONDS
@@ -310,5 +332,13 @@ ACCESS_EXPERIMENTS: Final = (
         assumption="a key with Listen alone can peek",
         why="engines read the fleet's orders with Listen alone; if this differs, their key needs Send too",
         run=peek_listening,
+    ),
+    Experiment(
+        name="token-end",
+        assumption="a link whose token has ended stays, or is detached as not authorized",
+        why="a credential that ends is the owner's to renew: it is said as such, and fails nothing over",
+        run=end_token,
+        deadline=KEY_SECONDS + TOKEN_SECONDS + ENFORCED_SECONDS + 60,
+        is_slow=True,
     ),
 )

@@ -20,8 +20,10 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.trials.trial import Experiment, Observation, SkippedError, Trial, id_of, letter
 from servicebus_amqp.encoding.codec import Int, Timestamp
 from servicebus_amqp.encoding.message_sections import (
+    BATCH_FORMAT,
     Properties,
     Sections,
+    batch,
     read_header,
     read_map,
     split,
@@ -40,6 +42,8 @@ QUIET_SECONDS: Final = 3.0
 """Seconds in which an unwanted message would arrive."""
 TTL_MS: Final = 1000
 DUPLICATE_WINDOW: Final = timedelta(minutes=1)
+PEEKED: Final = 300
+"""More than one answer is expected to show, 250."""
 _POLL: Final = 0.25
 _DEAD_LETTERS: Final = "/$DeadLetterQueue"
 _DEFERRED: Final = 1
@@ -79,6 +83,20 @@ async def expire_message(trial: Trial) -> Observation:
     shown = "still showed" if "brief" in peeked else "no longer showed"
     seen = f"a peek {shown} the expired message; received: {received}; dead letters: {reasons}"
     return Observation(received == ["lasting"] and reasons == ["TTLExpiredException"], seen)
+
+
+async def peek_many(trial: Trial) -> Observation:
+    """Peek at more messages than one answer may show."""
+    path = await trial.queue()
+    whole = batch([letter("1")] * PEEKED)
+    refused = await (await trial.sender(path)).offer(whole, message_format=BATCH_FORMAT)
+    if refused is not None:
+        raise refused
+    wire, number, pages = trial.wire(), 0, list[int]()
+    while page := await peek(wire, path, from_number=number, count=PEEKED):
+        pages.append(len(page))
+        number = broker_properties(page[-1]).sequence_number + 1
+    return Observation(sum(pages) == PEEKED, f"peeks of {PEEKED} messages showed {', '.join(map(str, pages))}")
 
 
 async def delete_batch(trial: Trial) -> Observation:
@@ -250,6 +268,12 @@ DELIVERY_EXPERIMENTS: Final[Sequence[Experiment]] = (
         assumption="an expired message is not delivered, but dead-lettered as expired; a peek may still show it",
         why="backlog queues dead-letter expired messages; ages, depths and searches come from peeks",
         run=expire_message,
+    ),
+    Experiment(
+        name="peek-size",
+        assumption="peeks one after the other show every message once, however few an answer shows",
+        why="ages, depths and searches come from peeks",
+        run=peek_many,
     ),
     Experiment(
         name="batch-delete",

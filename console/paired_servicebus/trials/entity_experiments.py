@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -19,6 +19,7 @@ from paired_servicebus.core.backlog.queue_settings import (
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import is_idle_detach
+from paired_servicebus.pairing.amqp_client.client_connection import BATCH_SIZE, LINKS_PER_SESSION, MANAGEMENT
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.trials.temporary_entities import MANAGING, NotPermittedError
@@ -33,6 +34,8 @@ from paired_servicebus.trials.trial import (
 )
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch
 from servicebus_amqp.encoding.performatives import RELEASED
+from servicebus_amqp.nodes.request_ends import write_request
+from servicebus_amqp.protocol.connection import Session
 
 EFFECT_SECONDS: Final = 30.0
 """Seconds within which a changed status has to take effect."""
@@ -40,6 +43,8 @@ IDLE_SECONDS: Final = 720.0
 """The service detaches after 600."""
 UNLINKED_SECONDS: Final = 400.0
 """The service closes after 300."""
+MOST_MESSAGES: Final = 4500
+"""Messages of a batch below the tier Premium."""
 FILL_BYTES: Final = 250_000
 FILL_CONCURRENCY: Final = 8
 FILL_MB: Final = 1100
@@ -148,13 +153,24 @@ async def lose_deleted(trial: Trial) -> Observation:
     For deletion, only "the links close" is known: the condition is the entity's absence, or a forced detach.
     """
     path = await trial.queue()
+    return await _lose_links(trial, path, trial.remove(path), FailureKind.NOT_FOUND)
+
+
+async def lose_disabled(trial: Trial) -> Observation:
+    """Disable a queue under a sender and a receiver; forced detaches were seen at receivers alone."""
+    path = await trial.queue()
+    disabling = bounded(trial.home.admin.set_status(path, QueueStatus.DISABLED), MANAGING, "setting a status")
+    return await _lose_links(trial, path, disabling, FailureKind.DISABLED)
+
+
+async def _lose_links(trial: Trial, path: str, end: Awaitable[object], kind: FailureKind) -> Observation:
+    """Close a queue under its links. kind: beside a forced detach, that of an expected end."""
     links = (await trial.sender(path), await trial.receiver(path))
     await links[1].receive(1, 0.0)  # with credit, as a pump
-    await trial.remove(path)
+    await end
     await asyncio.wait([link.lost for link in links], timeout=EFFECT_SECONDS)
     errors = [link.lost.result() if link.lost.done() else None for link in links]
-    expected = (FailureKind.NOT_FOUND, FailureKind.DETACHED)
-    holds = all(error is not None and kind_of(error) in expected for error in errors)
+    holds = all(error is not None and kind_of(error) in (kind, FailureKind.DETACHED) for error in errors)
     seen = ", ".join(
         f"{name}: {error if error is not None else 'still attached'}"
         for name, error in zip(("sender", "receiver"), errors, strict=True)
@@ -238,6 +254,37 @@ async def _limit(trial: Trial, path: str, limit: int, message_format: int) -> tu
     return kind_of(above) is FailureKind.TOO_LARGE, f"{how}{above.condition}"
 
 
+async def read_limits(trial: Trial) -> Observation:
+    """Read what the namespace announces, and send a batch of as many messages as a tier allows, and one more."""
+    sender = await trial.sender(await trial.queue())
+    remote, session = sender.link.link.remote, sender.link.link.session
+    begun = session.remote if isinstance(session, Session) else None
+    links = 0 if begun is None else begun.handle_max + 1
+    size = ((remote.properties if remote is not None else None) or {}).get(BATCH_SIZE)
+    below = await sender.offer(_many(MOST_MESSAGES), message_format=BATCH_FORMAT)
+    above = await sender.offer(_many(MOST_MESSAGES + 1), message_format=BATCH_FORMAT)
+    holds = links >= LINKS_PER_SESSION and below is None and (above is None or kind_of(above) is FailureKind.TOO_LARGE)
+    told = f"{links} links a session; a size of batches is {'not announced' if size is None else f'announced, {size}'}"
+    seen = f"a batch of {MOST_MESSAGES} messages: {below or 'accepted'}; of one more: {above or 'accepted'}"
+    return Observation(holds, f"{told}; {seen}")
+
+
+def _many(count: int) -> bytes:
+    return batch([letter("1")] * count)
+
+
+async def refuse_unanswerable(trial: Trial) -> Observation:
+    """Send a request to `$management` whose reply has no link; that it is refused was seen, but not the condition."""
+    path = await trial.queue()
+    sender = await trial.sender(f"{path}{MANAGEMENT}")
+    asked = write_request("1", "nowhere", {"operation": "com.microsoft:peek-message"}, {"from-sequence-number": 0})
+    try:
+        refused = await sender.offer(asked)
+    except TimeoutError as error:
+        return Observation(False, str(error))
+    return Observation(refused is not None, f"refused: {refused}" if refused is not None else "accepted")
+
+
 def _sized(size: int, message_format: int) -> bytes:
     if message_format != BATCH_FORMAT:
         return letter("1", body=bytes(size))
@@ -289,6 +336,24 @@ ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
         assumption="links of a deleted queue are detached with amqp:not-found or amqp:link:detach-forced",
         why="a pump makes its queue again then, and a sender takes another one",
         run=lose_deleted,
+    ),
+    Experiment(
+        name="disabled-links",
+        assumption="links of a queue that gets disabled are detached with amqp:link:detach-forced, or as disabled",
+        why="a pump and a sender attach again then, and the refusal of that says that the queue is disabled",
+        run=lose_disabled,
+    ),
+    Experiment(
+        name="announced-limits",
+        assumption="a session has 200 links or more; a batch of 4,500 messages is accepted, a larger one or not",
+        why="our connections have 200 links a session; a gateway sends batches of up to 4,500 messages",
+        run=read_limits,
+    ),
+    Experiment(
+        name="reply-link",
+        assumption="a request to $management whose reply-to names no link is refused",
+        why="a gateway answers so, and a client must not wait for a reply that never comes",
+        run=refuse_unanswerable,
     ),
     Experiment(
         name="full-entity",
