@@ -262,8 +262,8 @@ class EntityNames:
         return re.fullmatch(f"(?:{name}){_BELOW.pattern}", resource, re.IGNORECASE | re.ASCII) is not None
 
 
-MAX_GRANTS: Final = 5000
-"""The audiences of one connection; the path of an entity has at most MAX_PATH characters."""
+MAX_GRANTS: Final = 1000
+"""The audiences of one connection, as the service allows; the path of an entity has at most MAX_PATH characters."""
 MAX_PATH: Final = 1024
 
 

@@ -487,7 +487,7 @@ class FaultBoard:
     def __init__(
         self, namespace: str, entities: Callable[[], Iterable[str]], *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._namespace = namespace
+        self.namespace = namespace
         self._entities = entities
         self._clock = clock
         self._cases: dict[str, _Case] = {}
@@ -513,7 +513,7 @@ class FaultBoard:
         """
         paths = (*entities, *(() if entity is None else (entity,)))
         fault = Fault(
-            id=f"{self._namespace}-{self._made + 1}",
+            id=f"{self.namespace}-{self._made + 1}",
             kind=_kind(kind),
             entities=self._known(paths),
             client=client,
@@ -704,7 +704,7 @@ class FaultBoard:
         for path in wanted:
             if path.lower() not in lower:
                 raise FaultError(
-                    f"namespace '{self._namespace}' has no entity '{path}'; it has {', '.join(known) or 'none'}"
+                    f"namespace '{self.namespace}' has no entity '{path}'; it has {', '.join(known) or 'none'}"
                 )
         return wanted
 

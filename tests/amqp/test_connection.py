@@ -466,13 +466,52 @@ def test_a_refusal_is_an_attach_without_termini_and_a_detach_with_the_error(role
     server = begun_server()
     (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(attach(role=role), channel=7)))
     requested.link.refuse(NOT_FOUND)
-    answer, detach = performatives_in(server.data_to_send())
+    data = server.data_to_send()
+    bare = Attach(name=requested.name, handle=0, role=not role, snd_settle_mode=None, rcv_settle_mode=None)
+    assert data.startswith(frame(bare)), "no modes, no count and no size, as the service answers"
+    answer, detach = performatives_in(data)
     assert isinstance(answer, Attach)
-    assert (answer.source, answer.target) == (None, None)
-    assert (answer.initial_delivery_count is None) is not role
     assert detach == Detach(handle=answer.handle, closed=True, error=NOT_FOUND)
     assert of_kind(links.Detached, server.receive_data(frame(Detach(handle=0, closed=True), channel=7)))
     assert server.data_to_send() == b""
+
+
+ANY_SIZE = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("role", "ours", "peers", "announced"),
+    [
+        (False, 1000, None, 1000),
+        (False, 1000, 0, 1000),
+        (False, 1000, 999, 999),
+        (False, 1000, ANY_SIZE, 1000),
+        (False, None, 999, 999),
+        (False, None, None, ANY_SIZE),
+        (True, None, None, ANY_SIZE),
+        (True, None, 1024, 1024),
+    ],
+)
+def test_the_smaller_of_both_sizes_applies(role: bool, ours: int | None, peers: int | None, announced: int) -> None:
+    """Clients close a link that brings more than its attach announced, so a sender of ours announces any size."""
+    server = begun_server(max_message_size=ours)
+    asked = attach(role=role, max_message_size=peers)
+    (requested,) = of_kind(links.AttachRequested, server.receive_data(frame(asked, channel=7)))
+    requested.link.accept_attach()
+    (answer,) = performatives_in(server.data_to_send())
+    assert isinstance(answer, Attach)
+    assert answer.max_message_size == announced
+
+
+def test_a_server_answers_with_the_clients_windows_and_frames() -> None:
+    """The service announces frames no larger than its client's, and its client's incoming window as its outgoing."""
+    server = Connection(role=ConnectionRole.SERVER, settings=settings("server", max_frame_size=4096))
+    server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=1024)) + frame(begin()))
+    opened, begun = performatives_in(server.data_to_send()[len(AMQP_HEADER) :])
+    assert isinstance(opened, Open)
+    assert opened.max_frame_size == 1024
+    assert isinstance(begun, Begin)
+    assert begun.outgoing_window == begin().incoming_window
 
 
 def test_a_client_sees_a_refusal_as_detached_with_the_error() -> None:

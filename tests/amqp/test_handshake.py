@@ -51,7 +51,7 @@ def test_each_mechanism_is_taken_with_and_without_an_initial_response(mechanism:
     init = SaslInit(mechanism=mechanism, initial_response=response, hostname="contoso")
     happened = server.receive_data(SASL_HEADER + _sasl(init))
     assert happened == [links.HeaderReceived(sasl=True), links.SaslDone(mechanism)]
-    assert server.data_to_send().endswith(_sasl(SaslOutcome(code=0)))
+    assert server.data_to_send().endswith(_sasl(SaslOutcome(code=0, additional_data=b"Welcome!")))
 
 
 def test_another_mechanism_is_refused_and_ends_the_connection() -> None:

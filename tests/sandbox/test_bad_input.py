@@ -138,10 +138,10 @@ async def a_filter_with_an_error_through_arm(attacker: Attacker) -> Told:
 async def a_flood_of_attaches(attacker: Attacker) -> Told:
     async with attacker.client() as client:
         await attacker.authorized(client)
-        sessions = client.session, client.amqp.begin()
+        sessions = [client.session, *(client.amqp.begin() for _ in range(10))]
         client.flush()
-        for number in range(5100):
-            sessions[number % 2].attach_sender(f"s{number}", Source(address="x"), Target(address="good"))
+        for number in range(2640):
+            sessions[number % 11].attach_sender(f"s{number}", Source(address="x"), Target(address="good"))
         client.flush()
         return sorted(set(await answer(client, wanted=101)))
 

@@ -167,7 +167,7 @@ async def test_a_full_queue_beside_others(answer: bool) -> None:
         with pytest.raises(ServiceBusQuotaExceededError):
             await full.send_messages(ServiceBusMessage(bytes(200_000)))
         if answer:
-            with pytest.raises(ServiceBusQuotaExceededError, match="'full' has reached its size"):
+            with pytest.raises(ServiceBusQuotaExceededError, match="reached or exceeded for 'full'"):
                 await orders.send_messages(ServiceBusMessage("one"))
         async with client.get_queue_receiver("full") as receiver:
             (message,) = await receiver.receive_messages(1, max_wait_time=10)

@@ -464,13 +464,13 @@ class Begin:
 
 @composite(0x12, "amqp:attach:list")
 class Attach:
-    """role: True for a receiver. Settle modes are the specification's numbers."""
+    """role: True for a receiver. Settle modes are the specification's numbers; None only in a refusal of ours."""
 
     name: str = wire(STRING)
     handle: int = wire(UINT)
     role: bool = wire(BOOLEAN)
-    snd_settle_mode: int = wire(UBYTE, default=2)
-    rcv_settle_mode: int = wire(UBYTE, default=0)
+    snd_settle_mode: int | None = wire(UBYTE, default=2)
+    rcv_settle_mode: int | None = wire(UBYTE, default=0)
     source: Source | None = wire(TERMINUS, default=None)
     target: Target | Coordinator | None = wire(TERMINUS, default=None)
     unsettled: Fields = wire(MAP, default=None)

@@ -1,7 +1,7 @@
 """The server's two ends of a node's links: requests come in on one, replies leave on its partner.
 
-A request is accepted first, then answered. The reply leaves on the link that its `reply-to` names, else on one of the
-same node: Microsoft's Python client names none, JavaScript's has a session for each link. A reply waits for credit.
+A request is accepted first, then answered. The reply leaves on the link that its `reply-to` names; a request that names
+none, as Microsoft's Python client's, is answered on a link of the same node. A reply waits for credit.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.encoding.performatives import ACCEPTED, Error, Rejected
 from servicebus_amqp.protocol.links import (
+    ANY_SIZE,
     AttachRequested,
     DeliveryReceived,
     DispositionReceived,
@@ -64,11 +65,24 @@ def bad_argument(description: str) -> AmqpRefusal:
 
 
 def unauthorized(path: str, right: str | None) -> AmqpRefusal:
-    """Return the refusal for a missing `right` on the path; None if no token covers the path."""
-    lacking = "token is good" if right is None else f"good token gives '{right}'"
-    return AmqpRefusal(
-        "amqp:unauthorized-access", f"no {lacking} for '{path}' on this connection; put one on $cbs first", 401
-    )
+    """Return the refusal for a missing `right` on the path; None if no token covers the path. Clients match its words.
+
+    The claim has to come from a token that was put on $cbs before, or from SASL PLAIN.
+    """
+    claims = "Manage,Send,Listen" if right is None else right
+    text = f"Unauthorized access. '{claims}' claim(s) are required to perform this operation. Resource: '{path}'."
+    return AmqpRefusal("amqp:unauthorized-access", text, 401)
+
+
+def force_detached(link: str, code: str, details: str) -> AmqpRefusal:
+    """Return the forced end of a link, in the service's words. link: its name."""
+    text = f"The link '{link}' is force detached. Code: {code}. Details: {details}"
+    return AmqpRefusal("amqp:link:detach-forced", text, 500)
+
+
+def revoked(link: str, path: str, right: str | None) -> AmqpRefusal:
+    """Return the end of a link whose token or right has ended (azure-sdk-for-go 16394)."""
+    return force_detached(link, "RenewToken", unauthorized(path, right).description)
 
 
 def too_many_tokens() -> AmqpRefusal:
@@ -209,9 +223,22 @@ def bad_token(error: TokenError) -> AmqpRefusal:
     return AmqpRefusal(AUTH_FAILED, error.reason, 401)
 
 
+def not_found_text(name: str) -> str:
+    """Return the sentence by which every SDK knows a missing entity."""
+    return (
+        f"The messaging entity '{name}' could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions."
+    )
+
+
 def no_such_entity(audience: str) -> AmqpRefusal:
     """Return the refusal of a good token for an entity that does not exist."""
-    return AmqpRefusal("", f"The messaging entity '{audience}' could not be found.", 404)
+    return AmqpRefusal("", not_found_text(audience), 404)
+
+
+def no_reply_link(reply_to: str | None, node: str) -> AmqpRefusal:
+    """Return the refusal of a request whose reply has no link (azure-sdk-for-js 25258); its condition is unknown."""
+    text = f"The response link '{reply_to or ''}' was not found in the entity management node {node}."
+    return AmqpRefusal("amqp:not-found", text, 404)
 
 
 # What one connection used before its first good token, and the refusal beyond the limits.
@@ -255,6 +282,15 @@ class StrangerUse:
 
 SETTLED_BY_SENDER: Final = 1
 REQUEST_CREDIT: Final = 100
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
+
+
+def accept_requests(link: ReceiverLink, address: NodeAddress) -> None:
+    """Answer the attach of a node's requests as the service does, without a size; too large ones are still rejected."""
+    link.accept_attach(max_message_size=ANY_SIZE)
+    link.max_message_size = MAX_TOKEN_REQUEST_BYTES if address.kind is NodeKind.CBS else MAX_REQUEST_BYTES
+
 
 NodeKey = tuple[NodeKind, str]
 
@@ -315,14 +351,18 @@ class RequestEnd:
         try:
             return read_request(event.payload)
         except DecodeError as error:
-            if not event.settled:
-                self.link.answer(event.delivery_id, rejected(bad_argument(f"the request cannot be read: {error}")))
+            self.refuse(event, bad_argument(f"the request cannot be read: {error}"))
             return None
 
     def accept(self, event: DeliveryReceived) -> None:
         """Accept a request; its answer is the reply."""
         if not event.settled:
             self.link.settle(event.delivery_id, ACCEPTED)
+
+    def refuse(self, event: DeliveryReceived, refusal: AmqpRefusal) -> None:
+        """Reject a request that cannot be answered."""
+        if not event.settled:
+            self.link.answer(event.delivery_id, rejected(refusal))
 
     def partner(self, reply_to: str | None, ends: Iterable[ReplyEnd]) -> ReplyEnd | None:
         """Return the end for a reply among those of the connection; None without one."""
@@ -332,10 +372,11 @@ class RequestEnd:
         return known
 
     def _find(self, reply_to: str | None, ends: Iterable[ReplyEnd]) -> ReplyEnd | None:
-        """Return the end named `reply_to`, else one from the same node, of the same session if there is one."""
+        """Return the end named `reply_to`; without a name one of the node, of the same session if there is one."""
         fitting = [end for end in ends if end.answers(self.node)]
-        named = [end for end in fitting if reply_to is not None and reply_to in end.names]
         session: object = self.link.session
-        beside = [end for end in fitting if end.link.session is session]
-        found = named or beside or fitting
+        if reply_to is None:
+            found = [end for end in fitting if end.link.session is session] or fitting
+        else:
+            found = [end for end in fitting if reply_to in end.names]
         return found[-1] if found else None

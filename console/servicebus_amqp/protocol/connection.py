@@ -205,7 +205,7 @@ class Session:
                 remote_channel=remote_channel,
                 next_outgoing_id=self._next_outgoing_id,
                 incoming_window=self.settings.incoming_window,
-                outgoing_window=self.settings.outgoing_window,
+                outgoing_window=self.settings.outgoing_window if remote is None else remote.incoming_window,
                 handle_max=self.settings.handle_max,
             )
         )
@@ -824,7 +824,7 @@ class Connection:
         return session
 
     def _send_open(self) -> None:
-        self._early.append(build_frame(0, write_performative(self.settings.to_open())))
+        self._early.append(build_frame(0, write_performative(self.settings.to_open(self.remote))))
         self._open_sent = True
 
     def _send_close(self, error: Error | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final
 
+from servicebus_amqp.encoding.codec import UINT_MAX
 from servicebus_amqp.encoding.frames import MIN_MAX_FRAME_SIZE
 from servicebus_amqp.encoding.performatives import Open
 
@@ -50,7 +51,7 @@ class ConnectionSettings:
     channel_max, handle_max: the peer's highest channel of a connection and handle of a session.
     idle_timeout_ms: the peer must send within this time, None for no limit; see Connection.tick.
     incoming_window, outgoing_window: transfer frames of a session in flight.
-    max_message_size: bytes of one message on our links, None for any; a link may override it.
+    max_message_size: bytes of one message for our receivers, None for any; a link may override it.
     sasl: a client begins with SASL ANONYMOUS; a server accepts clients with and without.
     plain: judges what SASL PLAIN brings to a server; None: the server does not offer PLAIN.
     properties: of the open.
@@ -78,12 +79,12 @@ class ConnectionSettings:
         if self.incoming_window < 1:
             raise ValueError(f"incoming_window is {self.incoming_window}; it must be at least 1")
 
-    def to_open(self) -> Open:
-        """Return the open for these settings."""
+    def to_open(self, peers: Open | None = None) -> Open:
+        """Return the open for these settings. peers: the open that it answers, whose frames may be smaller."""
         return Open(
             container_id=self.container_id,
             hostname=self.hostname,
-            max_frame_size=self.max_frame_size,
+            max_frame_size=min(self.max_frame_size, UINT_MAX if peers is None else peers.max_frame_size),
             channel_max=self.channel_max,
             idle_time_out=self.idle_timeout_ms,
             properties=self.properties,

@@ -36,7 +36,7 @@ PLAIN: Final = "PLAIN"
 OFFERED: Final = ("MSSBCBS", PLAIN, ANONYMOUS, "EXTERNAL")
 """Mechanisms of the service, in its order. Microsoft's .NET client knows only MSSBCBS."""
 WELCOME: Final = b"Welcome!"
-"""The service's word to a client that PLAIN has authenticated."""
+"""The service's additional data to every client that goes on to open."""
 
 
 def read_plain(response: bytes | None) -> tuple[str, str]:
@@ -144,8 +144,7 @@ class Handshake:
         code = SaslCode.OK if judge is None else judge(*read_plain(init.initial_response))
         if code is None:
             return
-        is_welcome = judge is not None and code is SaslCode.OK
-        self._write(SaslOutcome(code=code, additional_data=WELCOME if is_welcome else None))
+        self._write(SaslOutcome(code=code, additional_data=WELCOME if code is SaslCode.OK else None))
         if code is not SaslCode.OK:
             raise ProtocolError("SASL PLAIN: no key has this name and this value", Condition.UNAUTHORIZED_ACCESS)
         self._done(init.mechanism)

@@ -197,6 +197,8 @@ Event = (
 
 
 MASK: Final = 0xFFFFFFFF
+ANY_SIZE: Final = 2**64 - 1
+"""The max-message-size of a link that limits no message, as the service writes it."""
 
 
 def advance(number: int, steps: int) -> int:
@@ -294,8 +296,9 @@ class Link:
     ) -> None:
         """Answer an AttachRequested; omitted termini are echoed. Does nothing if the link has ended.
 
-        max_message_size: bytes; default: that of the settings. initial_delivery_count: senders only. passed_on: as of
-        `Session.attach_sender`, with settle_modes: those that were negotiated; default: the peer's.
+        max_message_size: bytes; default: that of the settings. The smaller of it and the peer's own applies.
+        initial_delivery_count: senders only. passed_on: as of `Session.attach_sender`, with settle_modes: those that
+        were negotiated; default: the peer's.
 
         Raises:
             StateError: the link was answered before, or is our own.
@@ -305,11 +308,12 @@ class Link:
         if self.state is not LinkState.REQUESTED or self.remote is None:
             raise StateError(f"{self!r} has no pending attach")
         self.state = LinkState.ATTACHED
+        ours = self._own_limit if max_message_size is None else max_message_size
         self.announce(
             source or self.remote.source,
             target or self.remote.target,
             properties=properties,
-            max_message_size=max_message_size,
+            max_message_size=min(ours or ANY_SIZE, self.remote.max_message_size or ANY_SIZE),
             initial_delivery_count=initial_delivery_count,
             **{"settle_modes": (self.remote.snd_settle_mode, self.remote.rcv_settle_mode)} | passed_on,
         )
@@ -324,13 +328,13 @@ class Link:
             return
         if self.state is not LinkState.REQUESTED:
             raise StateError(f"{self!r} has no pending attach")
-        self.announce(None, None)
+        self._announce_refusal()
         self._leave(closed=True, error=error)
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
         """Detach; a Detached event follows the peer's answer. Does nothing if a detach is under way."""
         if self.state is LinkState.REQUESTED:
-            self.announce(None, None)
+            self._announce_refusal()
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self._leave(closed=closed, error=error)
 
@@ -351,7 +355,7 @@ class Link:
         """Handle the peer's detach; answer it unless it answers ours."""
         silent = self.state is LinkState.DETACHED
         if self.state is LinkState.REQUESTED:
-            self.announce(None, None)
+            self._announce_refusal()
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self.session.write(Detach(handle=self.handle, closed=detach.closed))
         self.session.release_handle(self)
@@ -378,12 +382,23 @@ class Link:
         self.state = LinkState.DETACHING
         self.session.write(Detach(handle=self.handle, closed=closed, error=error))
 
+    @property
+    def _own_limit(self) -> int | None:
+        """Return the bytes of a message by our settings; we limit no peer's receiver."""
+        return self.session.settings.max_message_size if self.role is LinkRole.RECEIVER else None
+
+    def _announce_refusal(self) -> None:
+        """Answer the peer's attach with null termini, and with no other field, as the service does."""
+        role = self.role is LinkRole.RECEIVER
+        refusal = Attach(name=self.name, handle=self.handle, role=role, snd_settle_mode=None, rcv_settle_mode=None)
+        self.session.write(refusal)
+
     def announce(
         self,
         source: Source | None,
         target: Target | Coordinator | None,
         *,
-        settle_modes: tuple[int, int] = (2, 0),
+        settle_modes: tuple[int | None, int | None] = (2, 0),
         properties: dict[Any, Any] | None = None,
         max_message_size: int | None = None,
         initial_delivery_count: int = 0,
@@ -394,7 +409,7 @@ class Link:
     ) -> None:
         """Send our attach, a request or an answer."""
         if max_message_size is None:
-            max_message_size = self.session.settings.max_message_size
+            max_message_size = self._own_limit
         is_sender = self.role is LinkRole.SENDER
         if not is_sender:
             self.max_message_size = max_message_size
@@ -489,6 +504,7 @@ class ReceiverLink(Link):
             handle=self.handle,
             delivery_count=self._delivery_count,
             link_credit=credit,
+            available=0,
             drain=drain,
             echo=echo,
             properties=properties,
@@ -811,7 +827,7 @@ class SenderLink(Link):
         self.pump()
 
     def on_attach(self, attach: Attach) -> None:
-        self.max_message_size = attach.max_message_size or None
+        self.max_message_size = None if attach.max_message_size in (0, ANY_SIZE) else attach.max_message_size
         super().on_attach(attach)
 
     def on_flow(self, flow: Flow) -> None:

@@ -20,8 +20,8 @@ from servicebus_amqp.nodes.request_ends import (
     StrangerLimits,
     StrangerUse,
     error_of,
+    revoked,
     too_many_tokens,
-    unauthorized,
 )
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Connection
@@ -311,8 +311,10 @@ MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
 """The service's own: clients send empty frames within it."""
-MAX_LINKS: Final = 5000
-"""Links of a connection, and its sessions: the service's limit of links to one entity."""
+MAX_SESSIONS: Final = 5000
+MAX_LINKS: Final = 2500
+MAX_SESSION_LINKS: Final = 256
+"""The service's limits of a connection and of a session."""
 HELD_SECONDS: Final = 1.0
 """Between two looks at a connection whose time-outs wait."""
 STRANGER: Final = "closed the connection of a client without a token"
@@ -399,8 +401,9 @@ class ServerConnection(Backend, Generic[Link]):
             incoming_window=INCOMING_WINDOW,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
             plain=self.judge_key,
-            channel_max=MAX_LINKS - 1,
-            handle_max=MAX_LINKS - 1,
+            channel_max=MAX_SESSIONS - 1,
+            handle_max=MAX_SESSION_LINKS - 1,
+            first_outgoing_id=1,
         )
         self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
         self._transport: asyncio.Transport | None = None
@@ -527,7 +530,7 @@ class ServerConnection(Backend, Generic[Link]):
         now = self.now()
         for end, link in list(self.links.items()):
             if link.resource and not self.grants.allow(link.resource, link.right, now):
-                self.cut(end, link, unauthorized(link.resource, link.right))
+                self.cut(end, link, revoked(end.name, link.resource, link.right))
         self.touch()
 
     def cut(self, end: e.Link, link: Link, refusal: AmqpRefusal) -> None:

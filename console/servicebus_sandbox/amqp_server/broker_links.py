@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.access import (
     CBS,
+    MANAGEMENT,
     Grants,
     NodeAddress,
     NodeKind,
@@ -42,9 +43,11 @@ from servicebus_amqp.nodes.request_ends import (
     ReplyEnd,
     ReplyVocabulary,
     RequestEnd,
+    accept_requests,
     bad_argument,
     bad_token,
     error_of,
+    no_reply_link,
     no_such_entity,
     read_put_token,
     refused,
@@ -73,7 +76,14 @@ from servicebus_sandbox.amqp_server.message_codec import (
     read_message,
     write_message,
 )
-from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, EntityNotFound, MessageTooLarge
+from servicebus_sandbox.broker.broker_errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    MessageTooLarge,
+    SessionLockLost,
+    Throttled,
+)
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.broker.queues.message_queue import DESCRIPTION, REASON, Consumer, MessageQueue
@@ -89,7 +99,17 @@ from servicebus_sandbox.faults import (
     InjectionPoint,
     Operation,
 )
-from servicebus_sandbox.serving.amqp_conditions import RefusalLog, detached, no_session_in_time, refusal_by, refusal_of
+from servicebus_sandbox.serving.amqp_conditions import (
+    GATEWAY,
+    RefusalLog,
+    closed,
+    end_by,
+    no_session_in_time,
+    refusal_by,
+    refusal_of,
+    session_not_allowed,
+    tracked,
+)
 
 Act = Callable[[], None]
 
@@ -229,8 +249,17 @@ class BrokerLink(ServedLink):
     def detach(self, refusal: AmqpRefusal) -> None:
         """Detach from our side with an error."""
         self.gone()
-        self.link.detach(error=error_of(refusal))
+        self.link.detach(error=error_of(tracked(refusal, self.tracker)))
         self.server.forget(self)
+
+    @property
+    def tracker(self) -> str:
+        """Return the entity, as refusals about it name it for the service's support."""
+        return self.server.node.namespace.tracker(self.path) if self.path else GATEWAY
+
+    def rejected(self, refusal: AmqpRefusal) -> Rejected:
+        """Return a refusal as the outcome of a message, or of its settlement."""
+        return rejected(tracked(refusal, self.tracker))
 
     # ------------------------------------------------------------------ faults
 
@@ -246,11 +275,15 @@ class BrokerLink(ServedLink):
         """Return the client, for faults."""
         return self.server.caller(self.resource, self.right)
 
+    def refusal_by(self, verdict: FaultVerdict) -> AmqpRefusal | None:
+        """Return the refusal for the faults' verdict; None if it sends none."""
+        return refusal_by(verdict, self.server.node.namespace.name, self.path, self.right)
+
     def is_cut_by(self, verdict: FaultVerdict) -> bool:
         """Cut the link or its connection if the verdict demands it; return whether it did."""
         match verdict:
             case FaultVerdict.DETACH:
-                self.detach(detached(self.path))
+                self.detach(closed(self.link))
             case FaultVerdict.DISCONNECT:
                 self.server.disconnect(self.path)
             case FaultVerdict.RESET:
@@ -272,10 +305,10 @@ class BrokerLink(ServedLink):
         faults = self.server.node.faults
         self.is_untouched = False
         for verdict in faults.met_by_link(self._met, self.path, self.operations, self.caller, is_new=is_new):
-            refusal = detached(self.path) if verdict is FaultVerdict.REFUSE else refusal_by(verdict, self.path)
-            if refusal is not None:
-                self.detach(refusal)
-            if refusal is not None or self.is_cut_by(verdict):
+            end = end_by(verdict, self.server.node.namespace.name, self.link, self.path, self.right)
+            if end is not None:
+                self.detach(end)
+            if end is not None or self.is_cut_by(verdict):
                 return
         self.is_slow = faults.slows(self.path, self.operations | SETTLING, self.caller) or any(self._lines.values())
         self.is_untouched = faults.is_quiet and not self.is_slow
@@ -353,9 +386,9 @@ class IncomingLink(BrokerLink):
         verdict = self.verdict(InjectionPoint.TRANSFER)
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return False
-        refusal = refusal_by(verdict, self.path)
+        refusal = self.refusal_by(verdict)
         late = self.server.node.faults.lateness(self.path, self.caller)
-        outcome = rejected(refusal) if refusal is not None else self._take_in(event, late)
+        outcome = self.rejected(refusal) if refusal is not None else self._take_in(event, late)
         if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()
             return False
@@ -374,8 +407,8 @@ class IncomingLink(BrokerLink):
         if self.path.lower() == path.lower():
             try:
                 self._intake.check_open()
-            except EntityDisabled as error:
-                self.detach(refusal_of(error))
+            except EntityDisabled:
+                self.detach(closed(self.link))
 
     def resume(self) -> None:
         """Grant credit for the messages that were accepted or swallowed."""
@@ -393,15 +426,15 @@ class IncomingLink(BrokerLink):
                 refusal = refusal_of(MessageTooLarge(self.path, len(payload), MAX_BATCH_BYTES))
                 is_large = self._intake.max_message_bytes > MAX_BATCH_BYTES
                 if not is_large or not self.server.node.namespace.behaves.oversize_batch_detaches:
-                    return rejected(refusal)
+                    return self.rejected(refusal)
                 self.detach(refusal)
                 return None
             else:
                 self._intake.send(read_batch(payload), late=late)
         except BrokerError as error:
-            return rejected(refusal_of(error))
+            return self.rejected(refusal_of(error))
         except DecodeError as error:
-            return rejected(bad_argument(f"the message cannot be read: {error}"))
+            return self.rejected(bad_argument(f"the message cannot be read: {error}"))
         return ACCEPTED
 
 
@@ -450,7 +483,10 @@ class OutgoingLink(BrokerLink):
             self.server.count_outgoing(len(data))
 
     def _lost(self, error: BrokerError) -> None:
-        self.link.detach(error=error_of(refusal_of(error)))
+        """End a link whose entity or session is gone; the reason comes with an attach: with the next, or with this."""
+        says_why = self.link.is_requested or isinstance(error, SessionLockLost | Throttled)
+        refusal = refusal_of(error) if says_why else closed(self.link)
+        self.link.detach(error=error_of(tracked(refusal, self.tracker)))
         self.server.forget(self)
 
     def on_flow(self, event: FlowReceived) -> None:
@@ -481,8 +517,8 @@ class OutgoingLink(BrokerLink):
         verdict = self.verdict(InjectionPoint.SETTLE)
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return
-        refusal = refusal_by(verdict, self.path)
-        answer = rejected(refusal) if refusal is not None else self._settled_as(event)
+        refusal = self.refusal_by(verdict)
+        answer = self.rejected(refusal) if refusal is not None else self._settled_as(event)
         if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()
         elif event.settled or verdict is FaultVerdict.TAKE_SILENTLY:
@@ -497,7 +533,7 @@ class OutgoingLink(BrokerLink):
         try:
             self._settle(event.tag, event.state)
         except BrokerError as error:
-            return rejected(refusal_of(error))
+            return self.rejected(refusal_of(error))
         if isinstance(event.state, Rejected):
             return Rejected()  # without the error, which clients read as a failure
         return event.state
@@ -522,9 +558,9 @@ class OutgoingLink(BrokerLink):
             self.messages.dead_letter(token)
             return
         info = dict(_as_properties(error.info) or {})
-        reason = info.pop(REASON, None) or ("" if error.condition == DEAD_LETTER else error.condition)
-        description = info.pop(DESCRIPTION, None) or error.description
-        self.messages.dead_letter(token, str(reason), str(description), info)
+        reason = "" if REASON in info or error.condition == DEAD_LETTER else error.condition
+        description = "" if DESCRIPTION in info else error.description
+        self.messages.dead_letter(token, reason, description, info)
 
 
 def _as_properties(given: dict[object, object] | None) -> dict[str, object] | None:
@@ -589,6 +625,7 @@ class RequestLink(BrokerLink):
     link: ReceiverLink
     operations = frozenset({Operation.MANAGE})
     vocabulary: ReplyVocabulary
+    needs_reply: ClassVar[bool] = True
 
     def __init__(self, server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
@@ -601,6 +638,10 @@ class RequestLink(BrokerLink):
         verdict = self.verdict_on(request)
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return
+        replies = self._replies_to(request)
+        if replies is None and self.needs_reply:
+            self.requests.refuse(event, tracked(no_reply_link(request.reply_to, MANAGEMENT[1:]), self.tracker))
+            return
         associated = request.properties.get(ASSOCIATED_LINK)
         if associated:
             self.server.used(associated)
@@ -608,8 +649,8 @@ class RequestLink(BrokerLink):
         reply = self._answer(request, verdict)
         if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()
-        elif verdict is not FaultVerdict.TAKE_SILENTLY:
-            self._reply(request, reply)
+        elif verdict is not FaultVerdict.TAKE_SILENTLY and replies is not None:
+            replies.send(write_reply(request, reply, self.vocabulary))
 
     def verdict_on(self, request: NodeRequest) -> FaultVerdict:
         """Return the faults' verdict on the request."""
@@ -625,35 +666,36 @@ class RequestLink(BrokerLink):
 
     def _answer(self, request: NodeRequest, verdict: FaultVerdict) -> NodeReply:
         try:
-            refusal = refusal_by(verdict, self.path)
+            refusal = self.refusal_by(verdict)
             if refusal is not None:
                 raise refusal
             return self.perform(request)
         except AmqpRefusal as refusal:
-            return refused(refusal)
+            return refused(tracked(refusal, self.tracker))
         except BrokerError as error:
-            return refused(refusal_of(error))
+            return refused(tracked(refusal_of(error), self.tracker))
 
     def perform(self, request: NodeRequest) -> NodeReply:
         """Perform the request. Raises AmqpRefusal and BrokerError."""
         raise NotImplementedError
 
-    def _reply(self, request: NodeRequest, reply: NodeReply) -> None:
+    def _replies_to(self, request: NodeRequest) -> ReplyLink | None:
         links = self.server.links
         ends = (link.replies for link in links.values() if isinstance(link, ReplyLink))
         end = self.requests.partner(request.reply_to, ends)
         found = None if end is None else links.get(end.link)
-        if not isinstance(found, ReplyLink):
-            where = f"{self.resource or CBS} (reply-to {request.reply_to})"
-            self.server.node.complaints.about("no reply link", f"has no link for the reply to a request to {where}")
-            return
-        found.send(write_reply(request, reply, self.vocabulary))
+        if isinstance(found, ReplyLink):
+            return found
+        where = f"{self.resource or CBS} (reply-to {request.reply_to})"
+        self.server.node.complaints.about("no reply link", f"has no link for the reply to a request to {where}")
+        return None
 
 
 class CbsLink(RequestLink):
     """The tokens of this connection. Faults of entities do not affect it, faults of contact do."""
 
     vocabulary = ReplyVocabulary.CBS
+    needs_reply = False
 
     def verdict_on(self, request: NodeRequest) -> FaultVerdict:
         return self.server.node.faults.verdict(InjectionPoint.TOKEN, self.path, caller=self.caller_of(request))
@@ -702,8 +744,6 @@ BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 SESSION_WAIT_SECONDS: Final = 60.0
 _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
 """Refusals that are not a mistake of the client."""
-MAX_REQUEST_BYTES: Final = 1024 * 1024
-MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
 
 
 def attach(server: BrokerLinkOwner, event: AttachRequested) -> None:
@@ -717,7 +757,7 @@ def attach(server: BrokerLinkOwner, event: AttachRequested) -> None:
 
 
 def _refuse(server: BrokerLinkOwner, link: Link, refusal: AmqpRefusal) -> None:
-    link.refuse(error_of(refusal))
+    link.refuse(error_of(tracked(refusal)))
     if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
         server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
 
@@ -757,9 +797,10 @@ def _is_cut(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> bool:
     faults = server.node.faults
     if faults.is_quiet:
         return False
-    caller = server.caller(address.resource, _right_for(link, address))
+    right = _right_for(link, address)
+    caller = server.caller(address.resource, right)
     verdict = faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address), caller)
-    refusal = refusal_by(verdict, address.path)
+    refusal = refusal_by(verdict, server.node.namespace.name, address.path, right)
     if refusal is not None:
         raise refusal
     if verdict is FaultVerdict.RESET:
@@ -800,15 +841,16 @@ def _serve_sender(server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddr
         target = server.node.namespace.send_target(address.path)
         target.intake.check_open()
         limit = target.intake.max_message_bytes
-        properties = {Symbol(BATCH_SIZE): ULong(min(limit, MAX_BATCH_BYTES))}
-        link.accept_attach(properties=properties, max_message_size=limit)
+        batch = {Symbol(BATCH_SIZE): ULong(min(limit, MAX_BATCH_BYTES))}
+        link.accept_attach(
+            properties=batch if server.node.namespace.behaves.tell_batch_size else None, max_message_size=limit
+        )
         server.largest = max(server.largest, limit)
         server.serve(IncomingLink(server, link, address.path, address.resource, target))
         return
     if address.kind is NodeKind.MANAGEMENT:
         server.node.namespace.owner(address.path)
-    limit = MAX_TOKEN_REQUEST_BYTES if address.kind is NodeKind.CBS else MAX_REQUEST_BYTES
-    link.accept_attach(max_message_size=limit)
+    accept_requests(link, address)
     server.serve(request_link(server, link, address))
 
 
@@ -829,7 +871,7 @@ def _serve_receiver(server: BrokerLinkOwner, link: SenderLink, address: NodeAddr
     elif isinstance(messages, SessionQueue):
         wanted.accept(served, messages)
     else:
-        raise AmqpRefusal("amqp:not-allowed", f"'{address.path}' has no sessions; attach without a session filter", 400)
+        raise session_not_allowed(address.path)
     server.serve(served)
 
 
@@ -866,7 +908,7 @@ class _SessionWanted:
             self._confirm(served, session)
             return
         served.gone()
-        served.link.refuse(error_of(no_session_in_time(served.path)))
+        served.link.refuse(error_of(tracked(no_session_in_time(self._timeout), served.tracker)))
         served.server.forget(served)
 
     def _confirm(self, served: OutgoingLink, session: MessageSession) -> None:

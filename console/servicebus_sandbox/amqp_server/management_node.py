@@ -18,7 +18,7 @@ from servicebus_amqp.encoding.codec import Array, Described, Int, Timestamp, ULo
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, bad_argument
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import raw_of, read_message, show_message, value_of, write_message
-from servicebus_sandbox.broker.broker_errors import EntityDisabled
+from servicebus_sandbox.broker.broker_errors import EntityDisabled, MessageTooLarge
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Right, Tier
 from servicebus_sandbox.broker.message import Message, StoredMessage
 from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST, MESSAGE_COST
@@ -129,7 +129,7 @@ def _write_filter(found: Filter) -> Described:
         case CorrelationFilter():
             wanted = [getattr(found, field) for field in _CORRELATED.values()]
             properties = {name: raw_of(value) for name, value in found.properties.items()}
-            return Described(_CORRELATION, [*wanted, properties or None])
+            return Described(_CORRELATION, [*wanted, properties])
 
 
 def _write_action(action: SqlAction | None) -> Described:
@@ -148,6 +148,7 @@ _MAY_FIND_NOTHING: Final = frozenset({"peek-message", "get-message-sessions", "e
 _SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
 _MANAGING: Final = frozenset({"add-rule", "remove-rule", "enumerate-rules", "batch-delete-messages"})
 """Operations that cost as many credits as those on entities."""
+MOST_PEEKED: Final = 250
 MOST_PEEKED_BYTES: Final = 1024 * 1024
 """A reply with peeked messages ends at the message that reaches this size; the client requests the rest."""
 
@@ -263,10 +264,10 @@ def finds_nothing(operation: str, body: object) -> bool:
 def _peek(arguments: Arguments) -> dict[str, Any] | None:
     status = arguments.namespace.owner(arguments.path).settings.status
     if status is EntityStatus.SEND_DISABLED and not arguments.namespace.behaves.peek_when_send_disabled:
-        raise EntityDisabled(arguments.path, status.value, "peeks")
+        raise EntityDisabled(arguments.path, status.value)
     found = arguments.messages.peek(
         arguments.integer("from-sequence-number", 0),
-        max(0, arguments.integer("message-count", 1)),
+        min(MOST_PEEKED, max(0, arguments.integer("message-count", 1))),
         arguments.optional_text("session-id"),
     )
     shown = list(_up_to_limit(found))
@@ -389,6 +390,9 @@ def _set_session_state(arguments: Arguments) -> None:
     state = arguments.values.get("session-state")
     if state is not None and not isinstance(state, bytes):
         raise bad_argument("'session-state' has to be binary or null")
+    most = arguments.namespace.tier.max_message_bytes
+    if state is not None and len(state) > most:
+        raise MessageTooLarge(arguments.path, len(state), most)
     arguments.sessions.set_session_state(arguments.text("session-id"), state)
 
 
@@ -404,7 +408,7 @@ def _get_message_sessions(arguments: Arguments) -> dict[str, Any] | None:
     since, skip = arguments.integer("last-updated-time", _NO_TIME), arguments.integer("skip", 0)
     ids = arguments.sessions.session_ids(state_set_since=None if since >= _NO_TIME else since / 1000)
     page = ids[skip : skip + arguments.integer("top", 100)]
-    return {"skip": Int(skip + len(page)), "sessions-ids": page} if page else None
+    return {"skip": Int(skip + len(page)), "sessions-ids": Array.of(str, page)} if page else None
 
 
 def _add_rule(arguments: Arguments) -> None:

@@ -35,7 +35,6 @@ from servicebus_sandbox.amqp_server.broker_links import (
 )
 from servicebus_sandbox.amqp_server.broker_links import attach as attach_link
 from servicebus_sandbox.amqp_server.message_codec import AmqpPropertyCodec
-from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
@@ -49,7 +48,7 @@ from servicebus_sandbox.faults import (
     FaultVerdict,
     InjectionPoint,
 )
-from servicebus_sandbox.serving.amqp_conditions import RefusalLog, closed_by_fault, idle, refusal_of, unlinked
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog, closed, closed_by_fault, idle, tracked, unlinked
 from servicebus_sandbox.specs import NamespaceSpec
 
 # The limits of a connection before its first good token.
@@ -100,7 +99,7 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
     """
 
     def __init__(self, node: NamespaceServer) -> None:
-        super().__init__(node.name, STRANGER_LIMITS)
+        super().__init__(node.container_id, STRANGER_LIMITS)
         self.node = node
         self.container_id: str | None = None
         self._verdict = ConnectionVerdict.SERVE
@@ -211,14 +210,14 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
     def disconnect(self, path: str | None) -> None:
         """Close the connection because of the entity at `path`; None means the namespace."""
         if not self._is_over:
-            self._amqp.close(error_of(closed_by_fault(path or self.node.name)))
+            self._amqp.close(error_of(tracked(closed_by_fault(path or self.node.name))))
             self.end()
 
     def entity_removed(self, path: str) -> None:
         """Detach the links of a deleted entity."""
         for link in list(self.links.values()):
             if link.path and covers(path, link.path):
-                link.detach(refusal_of(EntityNotFound(path)))
+                link.detach(closed(link.link))
         self.node.flush_soon(self)
 
     def entity_closed(self, path: str) -> None:
@@ -237,7 +236,7 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
         used = [(link.used_at, link) for link in list(self.links.values()) if link.used_at is not None]
         for at, link in used:
             if now - at >= IDLE_LINK_SECONDS:
-                link.detach(idle(link.path, IDLE_LINK_SECONDS))
+                link.detach(idle(link.link, IDLE_LINK_SECONDS))
         left = [at for at, _ in used if now - at < IDLE_LINK_SECONDS]
         if left:
             self._call_later("idle", min(left) + IDLE_LINK_SECONDS - now, self._on_idle_link)
@@ -251,7 +250,7 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
         if now - self._linked_at < limit:
             self._call_later("links", self._linked_at + limit - now, self.end_if_unlinked)
         elif self._verdict is ConnectionVerdict.SERVE:
-            self._amqp.close(error_of(unlinked(self.node.name, limit)))
+            self._amqp.close(error_of(tracked(unlinked(self.node.container_id, limit))))
             self.end()
 
     # ------------------------------------------------------------------ calls of links
@@ -458,6 +457,7 @@ class NamespaceServer:
     ) -> None:
         name = self.name = spec.name
         self.region = spec.region
+        self.container_id = f"{secrets.token_hex(16)}_G0"
         self.clock = clock
         self.time_of_day = time_of_day
         self.namespace = BrokerNamespace(

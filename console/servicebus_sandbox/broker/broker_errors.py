@@ -1,6 +1,7 @@
 """Refusals of the broker, one class for each reason that clients distinguish.
 
-Every error names its object. The layers above map these classes to AMQP conditions and HTTP codes.
+Every error names its object. The layers above map these classes to AMQP conditions and HTTP codes. Programs search the
+service's sentences; where such words are known, they are here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ class BrokerError(Exception):
 
 
 class EntityNotFound(BrokerError):
-    """A missing entity. The words are the service's; the JavaScript and Java clients search for them."""
+    """A missing entity."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"The messaging entity '{path}' could not be found in this namespace")
+        super().__init__(
+            f"The messaging entity '{path}' could not be found. To know more visit "
+            "https://aka.ms/sbResourceMgrExceptions."
+        )
         self.path = path
 
 
@@ -29,8 +33,10 @@ class EntityExists(BrokerError):
 class EntityDisabled(BrokerError):
     """An operation that the entity's status forbids."""
 
-    def __init__(self, path: str, status: str, operation: str) -> None:
-        super().__init__(f"entity '{path}' is {status}, so it takes no {operation}; set its status to Active")
+    def __init__(self, path: str, status: str) -> None:
+        disabled = f"'{path}' is currently disabled"
+        disabled = f"{disabled} for Send operations" if status == "SendDisabled" else f"Messaging entity {disabled}"
+        super().__init__(f"{disabled}. Its status is {status}; set it to Active.")
         self.path = path
 
 
@@ -57,6 +63,14 @@ class MessageTooLarge(BrokerError):
         self.size, self.limit = size, limit
 
 
+class BatchTooLong(MessageTooLarge):
+    """A batch with more messages than the tier allows."""
+
+    def __init__(self, path: str, count: int, limit: int) -> None:
+        BrokerError.__init__(self, f"the batch has {count} messages; '{path}' takes at most {limit}")
+        self.size, self.limit = count, limit
+
+
 class Unprocessable(BrokerError):
     """A message that the service can never accept, and answers as if it had failed itself. Clients see no cause."""
 
@@ -67,17 +81,20 @@ class Unprocessable(BrokerError):
 class QuotaExceeded(BrokerError):
     """A full entity."""
 
-    def __init__(self, path: str, limit_bytes: int) -> None:
-        super().__init__(f"'{path}' has reached its size of {limit_bytes} bytes; receive messages and send again")
+    def __init__(self, path: str, limit_bytes: int, size: int) -> None:
+        super().__init__(
+            f"The maximum entity size has been reached or exceeded for '{path}'. Size of entity in bytes:{size}, "
+            f"Max entity size in bytes: {limit_bytes}. QuotaType: EntitySize"
+        )
 
 
 class Throttled(BrokerError):
-    """An operation beyond the namespace's credits. The words are the service's; clients search for the code."""
+    """An operation beyond the namespace's credits, or beyond what it does at present."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str) -> None:
         super().__init__(
-            "The request was terminated because the namespace is being throttled. Error code: 50009. "
-            "Please wait 2 seconds and try again."
+            f"The request was terminated because the namespace {namespace} is being throttled. Error code : 50009. "
+            "Please wait 2 seconds and try again. To know more visit https://aka.ms/sbResourceMgrExceptions."
         )
 
 
@@ -93,7 +110,10 @@ class MessageLockLost(BrokerError):
     """An unknown lock token: settled already, or expired."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"the lock on this message of '{path}' has expired, or the message is settled already")
+        super().__init__(
+            "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
+            f"queue. Its entity is '{path}'."
+        )
 
 
 class SessionLockLost(BrokerError):
@@ -109,8 +129,21 @@ class SessionCannotBeLocked(BrokerError):
     """A session that another receiver holds."""
 
     def __init__(self, path: str, session_id: str) -> None:
-        super().__init__(f"the session '{session_id}' of '{path}' is held by another receiver")
+        super().__init__(
+            f"The requested session '{session_id}' cannot be accepted. It may be locked by another receiver. "
+            f"Its entity is '{path}'."
+        )
         self.session_id = session_id
+
+
+class SessionNeeded(InvalidOperation):
+    """A receiver without a session, on an entity that requires one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
+            f"accept a session of '{path}'."
+        )
 
 
 class FilterSyntaxError(BrokerError):

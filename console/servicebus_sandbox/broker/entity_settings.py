@@ -115,6 +115,11 @@ class Tier(StrEnum):
         """Return the default size limit of a message: 256 KB, on Premium 1 MB."""
         return 1024 * 1024 if self is Tier.PREMIUM else 256 * 1024
 
+    @property
+    def max_batch_messages(self) -> int | None:
+        """Return the most messages of a batch; None: Premium limits only its size."""
+        return None if self is Tier.PREMIUM else 4500
+
 
 class Pings(StrEnum):
     """The handling of ping messages, with which senders probe an entity; the service's is undocumented.
@@ -151,6 +156,7 @@ class Behavior:
     oversize_batch_detaches: a batch above 1 MB detaches its link, where single messages may be larger.
     count_dead_letter_deliveries: delivery counts rise in dead-letter queues too.
     full_entity_blocks_namespace: while an entity is full, no other accepts messages.
+    tell_batch_size: a sender's attach has the property `com.microsoft:max-message-batch-size`.
     """
 
     peek_when_send_disabled: bool = False
@@ -161,6 +167,7 @@ class Behavior:
     oversize_batch_detaches: bool = True
     count_dead_letter_deliveries: bool = False
     full_entity_blocks_namespace: bool = False
+    tell_batch_size: bool = False
 
 
 AS_SEEN = Behavior()
@@ -289,6 +296,7 @@ class DeliveryRules:
     max_deliveries: int | None = None
     requires_session: bool = False
     can_receive: bool = True
+    is_partitioned: bool = False
 
     @classmethod
     def of(cls, settings: ReceivingSettings) -> DeliveryRules:
@@ -299,6 +307,7 @@ class DeliveryRules:
             max_deliveries=settings.max_delivery_count,
             requires_session=settings.requires_session,
             can_receive=settings.status.can_receive,
+            is_partitioned=getattr(settings, "enable_partitioning", False),
         )
 
     @classmethod

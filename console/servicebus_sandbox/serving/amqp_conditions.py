@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
+from uuid import uuid4
 
-from servicebus_amqp.nodes.request_ends import AmqpRefusal
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, force_detached, revoked, unauthorized
+from servicebus_amqp.protocol.connection_settings import LinkRole
+from servicebus_amqp.protocol.links import Link
 from servicebus_sandbox.broker import broker_errors as errors
 from servicebus_sandbox.faults import FaultVerdict
 
@@ -58,50 +61,112 @@ def refusal_of(error: errors.BrokerError) -> AmqpRefusal:
     return AmqpRefusal("amqp:internal-error", str(error), 500)
 
 
-def detached(path: str) -> AmqpRefusal:
-    return AmqpRefusal("amqp:link:detach-forced", f"'{path}' has become unavailable; open the link again", 500)
+# Forced ends of links, and of connections.
+#
+# The service ends a link whose entity was disabled or deleted with `detach-forced`, and names the reason at the next
+# attach (azure-sdk-for-java 6280, dapr components-contrib 1612). Clients and their tests search the words.
+
+GATEWAY: Final = "gateway0"
+"""The part of the service that refuses what belongs to no entity."""
+
+
+def closed(link: Link) -> AmqpRefusal:
+    """Return the end of a link whose entity was closed, deleted or moved."""
+    details = "AmqpMessagePublisher" if _is_publisher(link) else "InnerMessageReceiver"
+    return force_detached(link.name, _code(link), f"{details} was closed.")
+
+
+def idle(link: Link, seconds: float) -> AmqpRefusal:
+    """Return the end of a link that was not used for these seconds."""
+    party = "AmqpMessagePublisher" if _is_publisher(link) else "AmqpMessageConsumer"
+    return force_detached(link.name, _code(link), f"{party}.IdleTimerExpired: Idle timeout: {_span(seconds)}.")
+
+
+def _is_publisher(link: Link) -> bool:
+    return link.role is LinkRole.RECEIVER
+
+
+def _code(link: Link) -> str:
+    return f"{'publisher' if _is_publisher(link) else 'consumer'}(link{link.handle})"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}"
 
 
 def closed_by_fault(name: str) -> AmqpRefusal:
     return AmqpRefusal("amqp:connection:forced", f"'{name}' has ended this connection; connect again", 500)
 
 
-def idle(path: str, seconds: float) -> AmqpRefusal:
-    return AmqpRefusal(
-        "amqp:link:detach-forced",
-        f"nothing passed on this link to '{path}' for {seconds:g} seconds; open it again",
-        500,
-    )
-
-
-def unlinked(name: str, seconds: float) -> AmqpRefusal:
+def unlinked(container_id: str, seconds: float) -> AmqpRefusal:
     return AmqpRefusal(
         "amqp:connection:forced",
-        f"The connection was closed by container '{name}' because it did not have any active links in the past "
+        f"The connection was closed by container '{container_id}' because it did not have any active links in the past "
         f"{seconds * 1000:.0f} milliseconds.",
         500,
     )
 
 
-def no_session_in_time(path: str) -> AmqpRefusal:
-    return AmqpRefusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
+def no_session_in_time(seconds: float) -> AmqpRefusal:
+    """Return the refusal of a receiver that waited for the next session; both servers on the way leave their trace."""
+    text = (
+        f"The operation did not complete within the allotted timeout of {_span(seconds)}. The time allotted to this "
+        "operation may have been a portion of a longer timeout."
+    )
+    return AmqpRefusal("com.microsoft:timeout", text + tracking(GATEWAY), 408)
 
 
-_BY_VERDICT: Final[Mapping[FaultVerdict, tuple[str, str, int]]] = {
-    FaultVerdict.REFUSE: ("amqp:internal-error", "'{}' is not available at the moment; try again", 500),
-    FaultVerdict.BUSY: ("com.microsoft:server-busy", "'{}' is too busy; wait 10 seconds and try again", 503),
-    FaultVerdict.UNAUTHORIZED: (
-        "amqp:unauthorized-access", "the tokens of this connection give no access to '{}'", 401
-    ),
-    FaultVerdict.FULL: ("amqp:resource-limit-exceeded", "'{}' is full; receive messages and send again", 403),
-}  # fmt: skip
+def session_not_allowed(path: str) -> AmqpRefusal:
+    """Return the refusal of a session's receiver on an entity without sessions."""
+    text = (
+        "A sessionful message receiver cannot be created on an entity that does not require sessions: attach to "
+        f"'{path}' without a session filter."
+    )
+    return AmqpRefusal("amqp:not-allowed", text, 400)
 
 
-def refusal_by(verdict: FaultVerdict, path: str) -> AmqpRefusal | None:
+_QUOTA: Final = 1024**3
+"""Bytes that an entity holds which a fault has filled."""
+
+
+def refusal_by(verdict: FaultVerdict, namespace: str, path: str, right: str | None) -> AmqpRefusal | None:
     """Return the refusal for a fault's verdict; None if the verdict sends none."""
-    if verdict is FaultVerdict.DISABLED:
-        return refusal_of(errors.EntityDisabled(path, "Disabled", "messages or receivers"))
-    if verdict is FaultVerdict.NOT_FOUND:
-        return refusal_of(errors.EntityNotFound(path))
-    condition, sentence, status = _BY_VERDICT.get(verdict, ("", "", 0))
-    return AmqpRefusal(condition, sentence.format(path), status) if condition else None
+    match verdict:
+        case FaultVerdict.REFUSE:
+            return AmqpRefusal("amqp:internal-error", f"'{path}' is not available at the moment; try again", 500)
+        case FaultVerdict.BUSY:
+            return refusal_of(errors.Throttled(namespace))
+        case FaultVerdict.UNAUTHORIZED:
+            return unauthorized(path, right)
+        case FaultVerdict.FULL:
+            return refusal_of(errors.QuotaExceeded(path, _QUOTA, _QUOTA))
+        case FaultVerdict.DISABLED:
+            return refusal_of(errors.EntityDisabled(path, "Disabled"))
+        case FaultVerdict.NOT_FOUND:
+            return refusal_of(errors.EntityNotFound(path))
+    return None
+
+
+def end_by(verdict: FaultVerdict, namespace: str, link: Link, path: str, right: str | None) -> AmqpRefusal | None:
+    """Return the end of a link by a fault's verdict, or a refusal of its attach; None: the verdict ends none."""
+    if link.is_requested:
+        return refusal_by(verdict, namespace, path, right)
+    if verdict in (FaultVerdict.REFUSE, FaultVerdict.DETACH, FaultVerdict.DISABLED, FaultVerdict.NOT_FOUND):
+        return closed(link)
+    if verdict is FaultVerdict.UNAUTHORIZED:
+        return revoked(link.name, path, right)
+    return refusal_by(verdict, namespace, path, right)
+
+
+# The tail of every description: ids for the service's support, which programs log and mask.
+
+
+def tracking(tracker: str) -> str:
+    """Return the tail, with the part of the service that refuses."""
+    return f" TrackingId:{uuid4()}_G0, SystemTracker:{tracker}, Timestamp:{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def tracked(refusal: AmqpRefusal, tracker: str = GATEWAY) -> AmqpRefusal:
+    """Return the refusal with its tail."""
+    return AmqpRefusal(refusal.condition, refusal.description + tracking(tracker), refusal.status)

@@ -117,7 +117,7 @@ class FaultGate:
         verdict = faults.verdict(InjectionPoint.HTTP, path)
         for direction in Direction:
             await asyncio.sleep(faults.latency(path, _MANAGING, direction) + faults.connection_latency(direction))
-        refusal = None if verdict is FaultVerdict.REFUSE else refusal_by(verdict, path)
+        refusal = None if verdict is FaultVerdict.REFUSE else refusal_by(verdict, faults.namespace, path, None)
         if refusal is not None:
             return refuse(verdict, refusal.description, refusal.status)
         answer = await serve() if verdict in _TAKING else None

@@ -208,7 +208,7 @@ def a_link_without_a_token_is_refused_with_a_reason() -> None:
         for create in (connection.create_sender, connection.create_receiver):
             failure = failure_of(partial(create, "orders"), LinkDetached)
             assert failure.condition == "amqp:unauthorized-access", failure
-            assert "no good token" in str(failure), failure
+            assert "Unauthorized access" in str(failure), failure
 
 
 def an_entity_that_is_missing_is_not_found() -> None:

@@ -413,7 +413,8 @@ async def test_an_unknown_operation_is_passed_on_for_a_key_that_may_do_everythin
             await line.request("orders", "com.microsoft:unheard-of", {})
         answers.append(caught.value)
     direct, relayed, refused = answers
-    assert (relayed.status, relayed.condition, str(relayed)) == (direct.status, direct.condition, str(direct))
+    assert (relayed.status, relayed.condition) == (direct.status, direct.condition)
+    assert str(relayed).partition(" TrackingId:")[0] == str(direct).partition(" TrackingId:")[0]
     assert refused.status == 401
     assert "Manage" in str(refused)
 

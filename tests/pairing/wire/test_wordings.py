@@ -213,6 +213,7 @@ def test_the_services_words_have_one_kind_whatever_is_behind_them(name: str, tai
         reason = judge(error).reason
         assert reason == reason.strip()
         assert "\n" not in reason
+        assert "TrackingId" not in reason, "one cause has one reason"
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ from servicebus_amqp.encoding.performatives import (
 )
 from servicebus_amqp.protocol.links import (
     AttachRequested,
+    Closed,
     DeliveryReceived,
     Detached,
     DispositionReceived,
@@ -335,15 +336,21 @@ async def test_a_link_name_may_be_used_again_after_its_detach(port, peer):
     assert port.counts("orders").active == 3
 
 
-async def test_more_links_than_a_byte_can_count(port, peer):
+async def test_a_session_has_as_many_links_as_a_byte_can_count(port, peer):
+    """README: "A session has at most 256 links"."""
     await peer.authorize("")
+    for _ in range(2):
+        await peer.next(Detached)  # those of the token
     here, orders = Source(address="here"), Target(address="orders")
-    links = [peer.session.attach_sender(f"link {number}", here, orders) for number in range(300)]
+    links = [peer.session.attach_sender(f"link {number}", here, orders) for number in range(256)]
     for link in links:
         await attached(peer, link)
-    assert links[-1].handle > 255
+    assert links[-1].handle == 255
     assert isinstance(await peer.outcome(links[-1], MESSAGE), Accepted)
     assert port.counts("orders").active == 1
+    peer.session.write(Attach(name="beyond", handle=256, role=False, source=here, target=orders))
+    peer.flush()
+    assert (await peer.next(Closed)).error.condition == "amqp:connection:framing-error"
 
 
 async def test_an_attach_may_tell_of_deliveries_unsettled_elsewhere(peer):

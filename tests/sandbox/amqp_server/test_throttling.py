@@ -18,7 +18,7 @@ from servicebus_sandbox.specs import NamespaceSpec
 PAYLOAD = Sections(body=write_value("x"))
 LATER = datetime.now(UTC) + timedelta(hours=1)
 BUSY = "com.microsoft:server-busy"
-TEXT = "The request was terminated because the namespace is being throttled. Error code: 50009."
+TEXT = "The request was terminated because the namespace contoso is being throttled. Error code : 50009."
 
 
 class StillClock(Clock):

@@ -33,7 +33,8 @@ async def test_each_link_needs_its_right(peer, refused):
     with pytest.raises(refused) as caught:
         await peer.attached(peer.receiver("orders"))
     assert caught.value.condition == "amqp:unauthorized-access"
-    assert "'Listen' for 'orders'" in caught.value.description
+    claim = "Unauthorized access. 'Listen' claim(s) are required to perform this operation. Resource: 'orders'."
+    assert caught.value.description.startswith(claim)
     assert (await put(peer, "listener"))[0] == 202
     await peer.attached(peer.receiver("orders/$DeadLetterQueue"))
 
@@ -53,7 +54,8 @@ async def test_each_request_needs_its_right(peer, name, good, bad):
 async def test_there_is_no_token_for_what_is_not_there(peer, path):
     audience = f"sb://127.0.0.1/{path}"
     status, description = await peer.put_token(audience, sign(audience, "Root", "a key", time.time() + 60))
-    assert (status, description) == (404, f"The messaging entity '{audience}' could not be found.")
+    assert status == 404
+    assert description.startswith(f"The messaging entity '{audience}' could not be found. To know more visit ")
 
 
 @pytest.mark.parametrize(

@@ -295,5 +295,11 @@ def _reason(kind: FailureKind, error: BaseException) -> str:
         return f"{kind}: {fault}"[:160].rstrip()
     if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
         return str(kind)
-    text = masked(" ".join(str(error).split()))
+    text = _untracked(masked(" ".join(str(error).split())))
     return f"{kind}: {text}"[:160].rstrip() if text else f"{kind}: {type(error).__name__}"
+
+
+def _untracked(text: str) -> str:
+    """Return a text of the service without its tail, which is another one each time."""
+    head, found, _ = text.partition("TrackingId:")
+    return (head.rpartition(" Reference:")[0] or head).rstrip(" ,.") if found else text

@@ -41,8 +41,10 @@ from servicebus_amqp.encoding.performatives import Coordinator, Error
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     ReplyEnd,
+    accept_requests,
     bad_argument,
     error_of,
+    not_found_text,
     too_many_links,
     unauthorized,
 )
@@ -413,7 +415,10 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
 
     def _attach_node(self, link: e.Link, address: NodeAddress) -> None:
         is_cbs = address.kind is NodeKind.CBS
-        link.accept_attach()
+        if isinstance(link, ReceiverLink):
+            accept_requests(link, address)
+        else:
+            link.accept_attach()
         if isinstance(link, SenderLink):
             self.links[link] = (FrontReplies if is_cbs else RelayedReplies)(self, link, address)
         elif isinstance(link, ReceiverLink) and is_cbs:
@@ -447,7 +452,8 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
     def _serve(self, link: ReceiverLink, address: NodeAddress, sender: EncodedSender, limits: tuple[int, int]) -> None:
         largest, batch = limits
         self.largest = max(self.largest, largest)
-        link.accept_attach(properties={Symbol(BATCH_SIZE): ULong(batch)}, max_message_size=largest)
+        told = {Symbol(BATCH_SIZE): ULong(batch)} if batch < largest else None
+        link.accept_attach(properties=told, max_message_size=largest)
         self._front.turns.join(sender.wire)
         self.links[link] = FrontSender(self, link, address, sender)
 
@@ -468,8 +474,7 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
             kind = kind_of(error)
             if kind is FailureKind.NOT_FOUND:
                 known.forget(path)
-                text = f"The messaging entity '{path}' could not be found."  # JavaScript's client knows it by this
-                raise AmqpRefusal("amqp:not-found", text, 404) from error
+                raise AmqpRefusal("amqp:not-found", not_found_text(path), 404) from error
             is_known = diverting is not None or known.limits(path) is not None
             if not is_known or kind in CREDENTIALS:
                 raise

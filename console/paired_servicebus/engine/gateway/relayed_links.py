@@ -40,7 +40,7 @@ from paired_servicebus.pairing.sending.encoded_sender import CANCEL, SCHEDULE
 from servicebus_amqp.access import NodeAddress
 from servicebus_amqp.encoding.message_sections import read_properties, split
 from servicebus_amqp.encoding.performatives import ACCEPTED, Attach, Target
-from servicebus_amqp.nodes.request_ends import AmqpRefusal, NodeRequest, error_of, refused, unauthorized
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, NodeRequest, error_of, no_reply_link, refused, unauthorized
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived, ReceiverLink, SenderLink
 from servicebus_amqp.protocol_errors import DecodeError
 
@@ -440,6 +440,9 @@ class RelayedManagement(FrontManagement):
     def on_delivery(self, event: DeliveryReceived) -> None:
         request = self._requests.read(event)
         if request is None:
+            return
+        if self._requests.partner(request.reply_to, self.owner.reply_ends()) is None:
+            self._requests.refuse(event, no_reply_link(request.reply_to, "$management"))
             return
         if request.operation in (SCHEDULE, CANCEL):
             self.accept(event)

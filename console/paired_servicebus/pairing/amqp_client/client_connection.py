@@ -54,7 +54,7 @@ from servicebus_amqp.transport import Pieces
 
 MIB: Final = 1024 * 1024
 STANDARD_BATCH: Final = 256 * 1024
-_BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
+BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 IDLE_TIMEOUT: Final = 60.0
 """Seconds within which a namespace must send something, if only empty frames."""
 LINKS_PER_SESSION: Final = 200
@@ -206,7 +206,7 @@ class WireSender(_WireLink):
     def max_batch_size(self) -> int:
         """Bytes of a whole batch; by the SDK's rule if the entity's attach gives none."""
         remote = self.link.remote
-        given = (remote.properties or {}).get(_BATCH_SIZE) if remote is not None else None
+        given = (remote.properties or {}).get(BATCH_SIZE) if remote is not None else None
         if isinstance(given, int) and given > 0:
             return given
         return MIB if self.max_message_size >= MIB else STANDARD_BATCH

@@ -76,8 +76,8 @@ REFUSES_US: Final = frozenset(
     }
 )
 """Conditions that reject our protocol. A connection that they end before it has served anything never will."""
-_IDLE_WORDS: Final = ("idle", "inactive", "active links", "nothing passed")
-"""Words in the texts of the service and of the sandbox; the conditions are those of every forced end."""
+_IDLE_WORDS: Final = ("idle", "inactive", "active links")
+"""Words in the texts of the service; the conditions are those of every forced end."""
 _TOKEN_CONDITIONS: Final = {404: "amqp:not-found", 408: "com.microsoft:timeout", 429: SERVER_BUSY, 503: SERVER_BUSY}
 """The conditions of refused tokens whose answer names none, by status; other failures of the namespace are INTERNAL."""
 

@@ -54,11 +54,6 @@ class CreditBucket:
         self.balance -= cost
         return True
 
-    def charge(self, cost: int, now: float) -> None:
-        """Take the cost. Raises Throttled if no credits are left."""
-        if not self.spend(cost, now):
-            raise Throttled
-
 
 Key = TypeVar("Key", bound=int | str)
 
@@ -131,13 +126,14 @@ class Dispatcher(Protocol):
 class Agenda:
     """The schedule of a namespace. `salt` (8 bytes) makes lock tokens of one run differ from those of another.
 
-    `expiry`, `credits` and `behaves` are the namespace's; without credits nothing is throttled.
+    `namespace`, `expiry`, `credits` and `behaves` are the namespace's; without credits nothing is throttled.
     """
 
     def __init__(
         self,
         clock: Clock,
         *,
+        namespace: str = "",
         salt: bytes = bytes(8),
         expiry: Expiry = Expiry.ON_TIME,
         credits_per_second: int | None = None,
@@ -146,6 +142,7 @@ class Agenda:
         if len(salt) != 8:
             raise ValueError(f"salt has {len(salt)} bytes; it takes 8")
         self.clock = clock
+        self.namespace = namespace
         self.expires_lazily = expiry is Expiry.LAZY
         self.behaves = behaves
         self.full: dict[str, Callable[[], bool]] = {}
@@ -159,8 +156,8 @@ class Agenda:
 
     def charge(self, cost: int) -> None:
         """Take credits from the namespace, if it has a limit. Raises Throttled."""
-        if self.credits is not None:
-            self.credits.charge(cost, self.clock())
+        if self.credits is not None and not self.credits.spend(cost, self.clock()):
+            raise Throttled(self.namespace)
 
     def full_entity(self) -> str | None:
         """Return an entity that is full, if that blocks the namespace."""

@@ -14,7 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from servicebus_sandbox.broker.broker_errors import EntityDisabled, InvalidOperation, MessageTooLarge, QuotaExceeded
+from servicebus_sandbox.broker.broker_errors import (
+    BatchTooLong,
+    EntityDisabled,
+    InvalidOperation,
+    MessageTooLarge,
+    QuotaExceeded,
+)
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings, TopicSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId
 from servicebus_sandbox.broker.queues.agenda import FILTER_COST, MESSAGE_COST, Agenda
@@ -64,6 +70,7 @@ class Admission:
     """
 
     max_message_bytes: int
+    max_batch_messages: int | None
     pings: Pings = Pings.DROPPED
     identify: Callable[[Message, str], Message]
 
@@ -127,15 +134,18 @@ class Intake:
     def check_open(self) -> None:
         """Raise EntityDisabled if the entity's status forbids sending."""
         if not self._can_send:
-            raise EntityDisabled(self.path, self._status.value, "messages")
+            raise EntityDisabled(self.path, self._status.value)
 
     def send(self, messages: Sequence[Message], *, late: float = 0.0) -> list[int]:
         """Accept all messages or none; return their sequence numbers (0 for a ping or a duplicate).
 
         With `late` they become visible after that many seconds; their numbers are unknown, 0. Raises EntityDisabled,
-        MessageTooLarge, InvalidOperation (no session id), QuotaExceeded, Throttled.
+        MessageTooLarge, BatchTooLong, InvalidOperation (no session id), QuotaExceeded, Throttled.
         """
         self.check_open()
+        most = self._admission.max_batch_messages
+        if most is not None and len(messages) > most:
+            raise BatchTooLong(self.path, len(messages), most)
         if self._is_limited:
             self._agenda.charge(len(messages) * (MESSAGE_COST + FILTER_COST * self._filters()))
         arriving = 0
@@ -166,12 +176,12 @@ class Intake:
     def _make_room(self, arriving: int) -> None:
         """Reserve this many bytes. Raises QuotaExceeded."""
         if self._agenda.full and (blocked_by := self._agenda.full_entity()) is not None:
-            raise QuotaExceeded(blocked_by, self._quota_bytes)
+            raise QuotaExceeded(blocked_by, self._quota_bytes, self._quota_bytes)
         if arriving > self._room or self._is_topic:  # every copy counts for a topic
             self._room = self._quota_bytes - self._size()
             if arriving > max(0, self._room):
                 self._agenda.full[self.path] = lambda: self._size() + arriving > self._quota_bytes
-                raise QuotaExceeded(self.path, self._quota_bytes)
+                raise QuotaExceeded(self.path, self._quota_bytes, self._size())
         self._room -= arriving
 
     def _arrive(self, message: Message, accepted_at: float) -> None:

@@ -353,6 +353,8 @@ class MessageQueue:
             stored.enqueued_sequence_number = message.travel.first_number
             stored.dead_letter_source = message.travel.dead_letter_source
             stored.add_properties(message.travel.added)
+        if self.rules.is_partitioned and stored.enqueued_sequence_number is None:
+            stored.enqueued_sequence_number = number
         forwarder = self.forwarder
         if forwarder is not None and forwarder.target is not None and forwarder.pass_on(stored):
             return number
@@ -368,7 +370,7 @@ class MessageQueue:
         return number
 
     def put_dead(self, stored: StoredMessage, reason: str, description: str) -> None:
-        """Store a message that failed in this queue's owner, with its number and history."""
+        """Store a message that failed in this queue's owner, with its number and history; empty words are left out."""
         dead = StoredMessage(
             stored.message,
             stored.sequence_number,
@@ -377,7 +379,7 @@ class MessageQueue:
             enqueued_sequence_number=stored.enqueued_sequence_number,
             added=stored.added,
         )
-        dead.add_properties({REASON: reason, DESCRIPTION: description})
+        dead.add_properties({name: text for name, text in ((REASON, reason), (DESCRIPTION, description)) if text})
         if self.forwarder is not None and self.forwarder.pass_on(dead):
             return
         self._store.add(dead)
@@ -472,7 +474,7 @@ class MessageQueue:
         for lane in lanes:
             while lane.ready and (consumer := lane.next_consumer()) is not None:
                 if bucket is not None and not bucket.spend(MESSAGE_COST, now):
-                    self._end(consumer, Throttled())
+                    self._end(consumer, Throttled(self._agenda.namespace))
                     continue
                 consumer.credit -= 1
                 self._hand_over(self._take(lane), consumer, now)
@@ -497,7 +499,7 @@ class MessageQueue:
         if self.forwarder is not None and self.forwarder.target is not None:
             raise InvalidOperation(f"'{self.path}' forwards its messages; receive from '{self.forwarder.target}'")
         if not self.rules.can_receive:
-            raise EntityDisabled(self.path, "disabled for receiving", "receivers")
+            raise EntityDisabled(self.path, "disabled for receiving")
 
     # ------------------------------------------------------------------ locks
 

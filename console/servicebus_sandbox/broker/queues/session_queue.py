@@ -17,6 +17,7 @@ from servicebus_sandbox.broker.broker_errors import (
     MessageNotFound,
     SessionCannotBeLocked,
     SessionLockLost,
+    SessionNeeded,
 )
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.broker.queues.agenda import Deadlines, earliest
@@ -129,14 +130,15 @@ class SessionTable:
     def stop_waiting(self, consumer: Consumer) -> None:
         self._waits = {number: wait for number, wait in self._waits.items() if wait.consumer is not consumer}
 
-    def serve_waits(self, until: float) -> None:
-        """Lock available sessions for waiting consumers, first come first served, until `until`."""
+    def serve_waits(self, until: float) -> Iterator[Consumer]:
+        """Lock available sessions for waiting consumers, first come first served, until `until`; yield each."""
         while self._waits:
             session = self.next_available()
             if session is None:
                 return
             wait = self._waits.pop(next(iter(self._waits)))
             wait.answer(self.accept(wait.consumer, session.id, until))
+            yield wait.consumer
 
     def time_out_waits(self, now: float) -> None:
         for number in self._timeouts.due(now):
@@ -173,7 +175,7 @@ class SessionQueue(MessageQueue):
     # ------------------------------------------------------------------ accepting
 
     def attach(self, consumer: Consumer) -> None:
-        raise InvalidOperation(f"'{self.path}' requires sessions; accept a session to receive from it")
+        raise SessionNeeded(self.path)
 
     def attach_to_session(self, consumer: Consumer, session_id: str) -> MessageSession:
         """Lock this session for the consumer. Raises SessionCannotBeLocked if another consumer holds it."""
@@ -206,7 +208,8 @@ class SessionQueue(MessageQueue):
 
     def dispatch(self, now: float) -> None:
         if self._sessions.has_waits:
-            self._sessions.serve_waits(self._new_lock_end())
+            for consumer in self._sessions.serve_waits(self._new_lock_end()):
+                self.grant(consumer, consumer.credit)  # .NET's flow follows its attach, and comes before the answer
         super().dispatch(now)
 
     def _is_watched(self) -> bool:

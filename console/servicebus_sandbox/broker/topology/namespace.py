@@ -371,10 +371,15 @@ class BrokerNamespace:
         self.behaves = behaves
         self.tier = tier
         self.created_at = clock()
-        self._agenda = Agenda(clock, salt=salt, expiry=expiry, credits_per_second=credits_per_second, behaves=behaves)
+        self._agenda = Agenda(
+            clock, namespace=name, salt=salt, expiry=expiry, credits_per_second=credits_per_second, behaves=behaves
+        )
         self._codec = codec or SystemFieldCodec()
         self._admission = Admission(
-            max_message_bytes=tier.max_message_bytes, pings=pings, identify=self._codec.identify
+            max_message_bytes=tier.max_message_bytes,
+            max_batch_messages=tier.max_batch_messages,
+            pings=pings,
+            identify=self._codec.identify,
         )
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, Topic] = {}
@@ -490,6 +495,12 @@ class BrokerNamespace:
             return self.subscription(topic, name)
         return self.queue(path) if path.lower() in self._queues else self.topic(path)
 
+    def tracker(self, path: str) -> str:
+        """Return the name by which the service's own traces know the entity at this path."""
+        topic, separator, name = _split_subscription(path)
+        kind = "Topic" if topic.lower() in self._topics else "Queue"
+        return f"{self.name}:{kind}:{topic}{'|' if separator else ''}{name}"
+
     def owner(self, path: str) -> Entity:
         """Return the entity at this path, or the owner of the sub-queue."""
         return self.entity(_split_sub_queue(path)[0])
@@ -585,7 +596,7 @@ class BrokerNamespace:
         status = entity.settings.status
         if not status.can_receive:
             for messages in entity.message_queues:
-                messages.dismiss(EntityDisabled(entity.path, status.value, "receivers"))
+                messages.dismiss(EntityDisabled(entity.path, status.value))
 
 
 def _found(entity: Found | None, path: str) -> Found:
