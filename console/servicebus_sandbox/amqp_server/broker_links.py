@@ -738,6 +738,7 @@ def request_link(server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddre
 
 
 SESSION_FILTER: Final = "com.microsoft:session-filter"
+SHARED_SESSION_FILTER: Final = "com.microsoft:non-exclusive-session-filter"
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
 TIMEOUT: Final = "com.microsoft:timeout"
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
@@ -889,6 +890,8 @@ class _SessionWanted:
     def of(cls, event: AttachRequested) -> _SessionWanted | None:
         source = event.source
         for name, value in ((source and source.filter) or {}).items():
+            if name == SHARED_SESSION_FILTER:
+                raise AmqpRefusal("amqp:not-implemented", "a session has one receiver: accept it exclusively", 501)
             if source is not None and name == SESSION_FILTER:
                 return cls(source, name, value, event.properties.get(TIMEOUT))
         return None

@@ -81,7 +81,8 @@ class Unprocessable(BrokerError):
 class QuotaExceeded(BrokerError):
     """A full entity."""
 
-    def __init__(self, path: str, limit_bytes: int, size: int) -> None:
+    def __init__(self, path: str, limit_bytes: int, size: int | None = None) -> None:
+        size = limit_bytes if size is None else size
         super().__init__(
             f"The maximum entity size has been reached or exceeded for '{path}'. Size of entity in bytes:{size}, "
             f"Max entity size in bytes: {limit_bytes}. QuotaType: EntitySize"

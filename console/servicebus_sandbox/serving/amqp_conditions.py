@@ -140,7 +140,7 @@ def refusal_by(verdict: FaultVerdict, namespace: str, path: str, right: str | No
         case FaultVerdict.UNAUTHORIZED:
             return unauthorized(path, right)
         case FaultVerdict.FULL:
-            return refusal_of(errors.QuotaExceeded(path, _QUOTA, _QUOTA))
+            return refusal_of(errors.QuotaExceeded(path, _QUOTA))
         case FaultVerdict.DISABLED:
             return refusal_of(errors.EntityDisabled(path, "Disabled"))
         case FaultVerdict.NOT_FOUND:

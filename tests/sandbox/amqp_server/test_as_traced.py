@@ -171,6 +171,14 @@ SESSIONS = {
 }
 
 
+async def test_a_session_is_not_shared(peer, refused) -> None:
+    """.NET raises NotSupportedException by this condition."""
+    await peer.authorize("")
+    wanted = {Symbol("com.microsoft:non-exclusive-session-filter"): ["a", None]}
+    with pytest.raises(refused, match="amqp:not-implemented"):
+        await peer.attached(peer.receiver("payments", Source(address="payments", filter=wanted)))
+
+
 @pytest.mark.parametrize("case", SESSIONS)
 async def test_a_session_that_cannot_be_had_is_refused_in_the_services_words(peer, refused, case) -> None:
     address, name, properties, condition, words = SESSIONS[case]

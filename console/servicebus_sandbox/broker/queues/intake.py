@@ -176,7 +176,7 @@ class Intake:
     def _make_room(self, arriving: int) -> None:
         """Reserve this many bytes. Raises QuotaExceeded."""
         if self._agenda.full and (blocked_by := self._agenda.full_entity()) is not None:
-            raise QuotaExceeded(blocked_by, self._quota_bytes, self._quota_bytes)
+            raise QuotaExceeded(blocked_by, self._quota_bytes)
         if arriving > self._room or self._is_topic:  # every copy counts for a topic
             self._room = self._quota_bytes - self._size()
             if arriving > max(0, self._room):
