@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from hashlib import sha256
 from math import inf
@@ -101,6 +102,14 @@ class TokenError(Exception):
         super().__init__(self.reason)
 
 
+def expired(at: float, now: float) -> TokenError:
+    """Return the refusal of a token that ended, in the service's words. Times are epoch seconds."""
+    end = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return TokenError(
+        Flaw.EXPIRED, f"The token is expired. Expiration time: '{end}', {now - at:.0f} seconds ago; get a new one."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Location:
     """A resource without its scheme; `port` is None if it has none."""
@@ -136,9 +145,7 @@ class SasToken:
         case. Any scheme matches, and a host with or without port.
         """
         if self.expires_at <= now:
-            raise TokenError(
-                Flaw.EXPIRED, f"The token expired {now - self.expires_at:.0f} seconds ago; sign a new one."
-            )
+            raise expired(self.expires_at, now)
         resource = _locate(self.resource)
         if not _covers(resource, resource if audience == self.resource else _locate(audience)):
             raise TokenError(Flaw.AUDIENCE, f"The token is for '{self.resource}', which does not cover '{audience}'.")

@@ -15,8 +15,11 @@ import pytest
 
 from servicebus_sandbox.faults import FaultKind
 from servicebus_sandbox.spec_file import load_sandbox
+from tests.conformance import expected
 from tests.conformance.checking import Verdict
+from tests.conformance.expected import Expectation, Outcome
 from tests.conformance.go import __main__ as go
+from tests.conformance.go import live
 from tests.conformance.java import __main__ as java
 from tests.conformance.listed import differences
 from tests.conformance.rhea import __main__ as rhea
@@ -89,6 +92,34 @@ def test_each_difference_from_the_list_is_one_line() -> None:
     ran = [Verdict("a", True, None), Verdict("b", True, None), Verdict("b", True, None), Verdict("c", True, None)]
     assert differences(["a", "b", "d"], ran) == ["did not run: d", "not in the list: c", "ran 2 times: b"]
     assert differences(["a"], ran[:1]) == []
+
+
+def test_gos_own_tests_come_out_as_the_list_has_them() -> None:
+    events = [
+        "the sandbox says something",
+        '{"Action":"run","Test":"TestA"}',
+        '{"Action":"output","Test":"TestA/part","Output":"    Error: Not equal"}',
+        '{"Action":"fail","Test":"TestA/part","Elapsed":1.0}',
+        '{"Action":"fail","Test":"TestA","Elapsed":2.5}',
+        '{"Action":"pass","Test":"TestB","Elapsed":0.5}',
+        '{"Action":"fail","Elapsed":3}',
+    ]
+    results = live.read_events(events)
+    found = {name: (one.outcome, one.seconds) for name, one in results.items()}
+    assert found == {"TestA": (Outcome.FAIL, 2.5), "TestB": (Outcome.PASS, 0.5)}
+    listed = {"TestA": Expectation(Outcome.FAIL, "why"), "TestC": Expectation(Outcome.SKIPPED, "why")}
+    wanted = live.expected_of(listed, results)
+    assert expected.differences(wanted, results, ["TestA", "TestB"]) == []
+    assert expected.differences(wanted, results, ["TestC"]) == ["TestC: did not run; expected skipped"]
+    wanted = live.expected_of({}, results)
+    assert expected.differences(wanted, results, ["TestA"]) == ["TestA: fail, expected pass. Error: Not equal"]
+
+
+def test_few_of_gos_own_tests_fail_each_with_a_reason() -> None:
+    assert 0 < len(expected.load(live.LIST)) <= 5
+    specs = load_sandbox(live.NAMESPACES).namespaces
+    assert {spec.host_name: spec.address for spec in specs} == live.HOSTS
+    assert all(spec.standard_ports for spec in specs)
 
 
 # -- what is missing on a machine

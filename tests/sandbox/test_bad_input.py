@@ -226,7 +226,8 @@ async def test_nonsense_is_refused_said_once_and_forgotten(
         await others
         await state.returns_to(before)
         await goes_on()
-    said = Counter(record.getMessage() for record in caplog.records if record.name.startswith("servicebus_sandbox"))
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("servicebus_")]
+    said = Counter(text for text in lines if not text.startswith("the ARM port"))  # its clients end as they like
     assert not [text for text, count in said.items() if count > 1], said
     about_it = [text for text in said if "no reply link" not in text]  # the attacker's tokens ask for no reply
     assert len(about_it) == (attack is not half_a_handshake), said

@@ -28,6 +28,7 @@ from servicebus_amqp.access import (
     TokenError,
     audience_path,
     covers,
+    expired,
     parse_address,
     read_token,
 )
@@ -160,7 +161,7 @@ class Issuer:
                 Flaw.AUDIENCE, f"The token is for the audience '{claims.get('aud')}'; ask for {' or '.join(audiences)}."
             )
         if claims["exp"] <= now:
-            raise TokenError(Flaw.EXPIRED, f"The token expired {now - claims['exp']:.0f} seconds ago; get a new one.")
+            raise expired(claims["exp"], now)
         if claims["nbf"] > now + CLOCK_SKEW_SECONDS:
             raise TokenError(Flaw.EXPIRED, "The token is not good yet; set the clocks right.")
         roles = frozenset(AzureRole(role) for role in claims["roles"])

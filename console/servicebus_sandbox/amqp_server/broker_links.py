@@ -851,6 +851,8 @@ def _serve_sender(server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddr
         return
     if address.kind is NodeKind.MANAGEMENT:
         server.node.namespace.owner(address.path)
+    elif any(isinstance(each, CbsLink) for each in server.links.values()):
+        raise AmqpRefusal("amqp:not-allowed", f"a connection has one sender to {CBS}: close the present one first", 400)
     accept_requests(link, address)
     server.serve(request_link(server, link, address))
 

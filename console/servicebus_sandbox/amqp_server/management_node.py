@@ -393,7 +393,7 @@ def _set_session_state(arguments: Arguments) -> None:
     most = arguments.namespace.tier.max_message_bytes
     if state is not None and len(state) > most:
         raise MessageTooLarge(arguments.path, len(state), most)
-    arguments.sessions.set_session_state(arguments.text("session-id"), state)
+    arguments.sessions.set_session_state(arguments.text("session-id"), state or None)  # an empty state is none
 
 
 def _renew_session_lock(arguments: Arguments) -> dict[str, Any]:

@@ -58,6 +58,7 @@ from servicebus_sandbox.broker.entity_settings import (
     Right,
     SubscriptionSettings,
     TopicSettings,
+    check_update,
 )
 from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
@@ -139,6 +140,13 @@ _SUPPLEMENTS = (
     ("forward_to", "servicebussupplementaryauthorization"),
     ("forward_dead_lettered_to", "servicebusdlqsupplementaryauthorization"),
 )
+_VERBS = {"GET": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
+_CLAIMS = {
+    "GET": "Manage,EntityRead claims required for this operation. ",
+    "PUT": "Authorization failed for specified action: Manage,EntityWrite. ",
+    "DELETE": "Authorization failed for specified action: Manage,EntityDelete. ",
+}
+"""The service's words where a token lacks a right, which clients search for: below a topic, and else."""
 _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (EntityNotFound, _MISSING, "SubCode=40400. Not Found. "),
     (EntityExists, _TAKEN, "SubCode=40900. Conflict. "),
@@ -207,19 +215,24 @@ class AtomRequest:
 
 @dataclass(frozen=True, slots=True)
 class AtomResponse:
-    """An answer; `body` is XML, or empty."""
+    """An answer; `body` is XML, or empty. `reason` replaces the status's own words."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    reason: str | None = None
 
 
 class AtomRefusal(Exception):
-    """An answer with an error: the HTTP status and one sentence; `is_empty` if only the status is sent."""
+    """An answer with an error: the HTTP status and one sentence; `reason` is sent beside the status, without a body."""
 
-    def __init__(self, status: int, detail: str, *, is_empty: bool = False) -> None:
+    def __init__(self, status: int, detail: str, *, reason: str | None = None) -> None:
         super().__init__(detail)
-        self.status, self.is_empty = status, is_empty
+        self.status, self.reason = status, reason
+
+
+class RightMissing(AtomRefusal):
+    """A good token without the right for a request."""
 
 
 class ManagementApi:
@@ -248,8 +261,8 @@ class ManagementApi:
         try:
             answer = self._act(request, resource)
         except AtomRefusal as refusal:
-            if refusal.is_empty:
-                answer = AtomResponse(refusal.status)
+            if refusal.reason is not None:
+                answer = AtomResponse(refusal.status, reason=refusal.reason)
             else:
                 answer = refused(refusal.status, str(refusal), self._tail(request, resource, owner))
         except tuple(error for error, _, _ in _REFUSALS) as error:
@@ -338,8 +351,16 @@ class ManagementApi:
         try:
             self._verify(token, f"https://{request.authority}{request.path}", right)
         except AtomRefusal as refusal:
-            is_below = resource is not None and resource.kind in _BELOW_TOPICS and self._owner(resource) is not None
-            raise AtomRefusal(401, str(refusal), is_empty=is_below) from refusal
+            owner = self._owner(resource)
+            if resource is not None and resource.kind in _BELOW_TOPICS and owner is not None:
+                reason = _unauthorized(request, resource)
+                raise AtomRefusal(401, str(refusal), reason=reason) from refusal
+            if not isinstance(refusal, RightMissing):
+                raise
+            is_read = request.method == "GET"
+            if is_read and owner is None and resource is not None and resource.kind is ResourceKind.ENTITY:
+                return  # its absence is no secret
+            raise AtomRefusal(401, f"{_CLAIMS.get(request.method, '')}{refusal}") from refusal
 
     def _authorize_forwarding(self, request: AtomRequest, settings: EntitySettings) -> None:
         """Check the token for the forwarding target: a supplementary one, or one that covers both."""
@@ -357,7 +378,8 @@ class ManagementApi:
         resource = resource_at(access.path)
         owner = resource.names[0] if resource is not None and resource.names else access.path
         if (right is not None and right not in access.rights) or not access.covers(owner):
-            raise AtomRefusal(401, f"the token does not give '{right}' for '{access.path}', which this needs")
+            wanted = right or "any right"
+            raise RightMissing(401, f"the token does not give '{wanted}' for '{access.path}', which this needs")
 
     # ------------------------------------------------------------------ reading
 
@@ -429,6 +451,8 @@ class ManagementApi:
         current = present.settings if present else None
         settings = kind_of(description).read(description, current=current, version=request.version)
         self._authorize_forwarding(request, settings)
+        if current is not None and type(settings) is type(current):
+            check_update(current, settings)
         check_settings(self._namespace, settings, present=present)
         if present is None:
             entity = self._create(resource, settings, first_rule(description))
@@ -565,6 +589,18 @@ def refused(status: int, sentence: str, tail: str = "") -> AtomResponse:
     return AtomResponse(status, body, {"Content-Type": "application/xml; charset=utf-8"})
 
 
+def _unauthorized(request: AtomRequest, resource: Resource) -> str:
+    """Return the service's words for a request below a topic that its token does not allow."""
+    verb = (
+        "Enumerate"
+        if resource.kind in (ResourceKind.SUBSCRIPTIONS, ResourceKind.RULES)
+        else _VERBS.get(request.method, request.method)
+    )
+    operation = f"{verb}{resource.kind.name.capitalize()}"
+    place = f"sb://{request.authority}/{resource.url_path}"
+    return f"SubCode=40100: Unauthorized : Unauthorized access for '{operation}' operation on endpoint '{place}'"
+
+
 def _tail(node: str, who: str, now: float) -> str:
     stamp = write_time(now, 0).removesuffix("Z")
     return f" TrackingId:{uuid.uuid4()}_{node}, SystemTracker:{who}, Timestamp:{stamp}"
@@ -690,7 +726,8 @@ class HttpsServer:
         )
         if answer is None:
             return reset(request)
-        return web.Response(status=answer.status, body=answer.body, headers={**answer.headers, "Server": SERVER})
+        headers = {**answer.headers, "Server": SERVER}
+        return web.Response(status=answer.status, reason=answer.reason, body=answer.body, headers=headers)
 
     def _answer(self, request: AtomRequest) -> AtomResponse:
         try:

@@ -142,8 +142,8 @@ class SessionNeeded(InvalidOperation):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
-            f"accept a session of '{path}'."
+            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. "
+            f"Accept a session of '{path}'."
         )
 
 

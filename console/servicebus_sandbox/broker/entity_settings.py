@@ -276,11 +276,14 @@ FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitionin
 
 def check_update(old: EntitySettings, new: EntitySettings) -> None:
     """Raise InvalidSettings if an update changes a setting that is fixed at creation."""
+    kind = type(new).__name__.removesuffix("Settings")
     for name in FIXED:
         before, after = getattr(old, name, None), getattr(new, name, None)
         if before != after:
-            sentence = f"{name} is {before} and cannot be changed; create the entity anew with {after}"
-            raise InvalidSettings(sentence, name)
+            if name == "enable_partitioning":
+                raise InvalidSettings(f"Partitioning cannot be changed for {kind}. Create the entity anew", name)
+            sentence = f"The value for the {name} property of an existing {kind} cannot be changed"
+            raise InvalidSettings(f"{sentence}; it is {before}: create the entity anew with {after}", name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def version() -> str:
 
 def cross_check(parts: list[str], gateway: str = "") -> list[Verdict]:
     """Build the program and run it on a sandbox of its own. Raises Skipped."""
-    go = _go()
+    go = find_go()
     fetch([go, "-C", str(FOLDER), "mod", "download"], f"azservicebus {version()}", seconds=FETCHING_SECONDS)
     with tempfile.TemporaryDirectory(prefix="sandbox-go-") as folder:
         program = Path(folder) / "sandboxchecks"
@@ -83,7 +83,7 @@ def cross_check(parts: list[str], gateway: str = "") -> list[Verdict]:
                 return run([str(program), *parts], Path(folder), environment=addresses)
 
 
-def _go() -> str:
+def find_go() -> str:
     go = shutil.which("go")
     if go is None:
         raise Skipped("go is not on the PATH; install Go")

@@ -616,7 +616,9 @@ async def test_updating_a_queue(admin: ServiceBusAdministrationClient, port: Por
 async def test_what_is_fixed_cannot_be_updated(admin: ServiceBusAdministrationClient) -> None:
     queue = await admin.create_queue("orders")
     queue.requires_session = True
-    with pytest.raises(HttpResponseError, match="RequiresSession is False and cannot be changed") as caught:
+    with pytest.raises(
+        HttpResponseError, match="The value for the RequiresSession property of an existing Queue cannot be changed"
+    ) as caught:
         await admin.update_queue(queue)
     assert caught.value.status_code == 400
 
