@@ -10,13 +10,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from azure.mgmt.servicebus.aio import ServiceBusManagementClient
 
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
+from paired_servicebus.core.backlog.queue_settings import QueueWanted
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.pairing.management import management_port
+from paired_servicebus.pairing.management.management_port import ArmAdmin
 from paired_servicebus.trials import access_experiments, delivery_experiments, entity_experiments, verify_command
 from paired_servicebus.trials.temporary_entities import RunRecord, Side, past_records
 from paired_servicebus.trials.trial import Experiment, ExperimentResult, Observation, Trial
@@ -36,22 +41,24 @@ from servicebus_amqp.access import Flaw, TokenError
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol import handshake
 from servicebus_amqp.server import server_connection
-from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
+from servicebus_sandbox import AsyncSandboxCredential, Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import broker_links, management_node, message_codec, namespace_server
-from servicebus_sandbox.atom import entity_xml
+from servicebus_sandbox.atom import entity_xml, management_api
 from servicebus_sandbox.broker import broker_errors
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
 from servicebus_sandbox.broker.queues import intake
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 from servicebus_sandbox.broker.queues.session_queue import SessionTable
+from servicebus_sandbox.broker.topology import namespace as topology
 from servicebus_sandbox.serving import amqp_conditions
 from tests.stage.plays.verbs import Verb, verb
 
 from .conftest import PRIMARY, SECONDARY, WORKER_KEY, Lab, differing, results
 
 SLOW = {one.name for one in EXPERIMENTS if one.is_slow}
+BY_ARM = {one.name for one in EXPERIMENTS if one.name.startswith("arm-")}
 OFFERED = "batch-delete-messages" in management_node._OPERATIONS
 MISSING = set() if OFFERED else {"batch-delete"}
 """What this sandbox does not offer."""
@@ -69,7 +76,7 @@ async def test_on_the_sandbox_all_hold_and_nothing_is_left_and_the_file_has_no_s
     report = await lab.run()
     found = results(report)
     assert set(differing(report)) == MISSING
-    assert {name for name, result in found.items() if result is ExperimentResult.SKIPPED} == SLOW
+    assert {name for name, result in found.items() if result is ExperimentResult.SKIPPED} == SLOW | BY_ARM
     assert ExperimentResult.NOT_PERMITTED not in found.values()
     assert report.status == bool(MISSING)
     assert (lab.queues(), lab.records) == ([], [])
@@ -178,6 +185,14 @@ def _close_badly(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "closed", lambda _: AmqpRefusal("amqp:internal-error", "something failed", 500))
 
 
+def _all_in_place(description: Any, order: Any) -> Any:
+    return {child.tag.rpartition("}")[2]: child for child in description}, []
+
+
+def _refuse_list(*_: Any) -> Any:
+    raise management_api.AtomRefusal(400, "there is no such list")
+
+
 def _refuse_token(self: Authorization, path: str) -> None:
     try:
         self._namespace.owner(path)
@@ -200,6 +215,12 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     "announced-limits": lambda patch: patch.setattr(server_connection, "MAX_SESSION_LINKS", 100),
     "reply-link": lambda patch: patch.setattr(broker_links.RequestLink, "needs_reply", False),
     "peek-size": _peek_once,
+    "element-order": lambda patch: patch.setattr(entity_xml, "in_places", _all_in_place),
+    "missing-topic": lambda patch: patch.setitem(
+        management_api.ManagementApi._ACTIONS, ("GET", management_api.ResourceKind.SUBSCRIPTIONS), _refuse_list
+    ),
+    "old-etag": lambda patch: patch.setattr(management_api.ManagementApi, "_check_match", lambda *_: None),
+    "message-size": lambda patch: patch.delitem(topology._CHECKS, "max_message_size_kb"),
     "timespan-max": lambda patch: patch.setattr(entity_xml, "FOR_EVER", "P14D"),
     "size-limits": _limit_of_half,
     "release-and-count": _release_counts,
@@ -223,7 +244,7 @@ SEEN_TWICE = {
 
 
 def test_every_experiment_has_a_planted_difference() -> None:
-    assert set(PLANTED) == {one.name for one in EXPERIMENTS} - SLOW
+    assert set(PLANTED) == {one.name for one in EXPERIMENTS} - SLOW - BY_ARM
 
 
 @pytest.mark.slow
@@ -253,6 +274,38 @@ async def test_the_other_answer_of_the_service(lab: Lab, switch: str, name: str,
     async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, behaves=behaves)]) as sandbox:
         (one,) = (await Lab(sandbox, lab.folder).run(row(name))).results
     assert (one.result, seen in one.seen) == (result, True), one.seen
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "seen"),
+    [
+        ("arm-missing-namespace", None, "404 (ParentResourceNotFound)"),
+        ("arm-missing-namespace", "code", "as a missing queue: "),
+        ("arm-slash", None, "listed: 1; the name has a slash: True"),
+        ("arm-slash", "~", "listed: 0; the name has a slash: False"),
+    ],
+)
+async def test_resource_manager(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str, planted: str | None, seen: str
+) -> None:
+    if planted == "~":
+        monkeypatch.setattr(management_port, "_path", lambda queue: queue.name.replace("/", "~"))
+    elif planted:
+        monkeypatch.setattr(management_port, "_PARENT_IS_MISSING", frozenset())
+    credential = AsyncSandboxCredential(lab.sandbox.control_url, "Data Owner")
+    trust = str(lab.sandbox.ca_file)
+    async with ServiceBusManagementClient(
+        credential, "s", base_url=lab.sandbox.arm_url, connection_verify=trust
+    ) as client:
+        admin = ArmAdmin(client, resource_group="g", namespace=SECONDARY)
+
+        async def queue(*, path: str) -> str:
+            await admin.create_queue(path, QueueWanted())
+            return path
+
+        trial: Any = SimpleNamespace(home=SimpleNamespace(admin=admin), name=lambda: "paired-verify-a-0", queue=queue)
+        observed = await row(name)[0].run(trial)
+    assert (observed.holds, observed.seen[: len(seen)]) == (planted is None, seen)
 
 
 # -- slow experiments ------------------------------------------------------------------------------------------------

@@ -209,9 +209,9 @@ class Trial:
         """Return an unused name of a queue."""
         return f"{self._record.prefix}-{next(self._numbers)}"
 
-    async def queue(self, wanted: QueueWanted | None = None, *, side: Side = Side.SECONDARY) -> str:
+    async def queue(self, wanted: QueueWanted | None = None, *, side: Side = Side.SECONDARY, path: str = "") -> str:
         """Make a queue for this experiment. Raises NotPermittedError, and azure-core's errors."""
-        namespace, path, settings = self.namespaces[side], self.name(), wanted or QueueWanted()
+        namespace, path, settings = self.namespaces[side], path or self.name(), wanted or QueueWanted()
         if not namespace.refused:
             self._record.note(str(side), namespace.host, path)
         self._stack.push_async_callback(self.remove, path, side=side)

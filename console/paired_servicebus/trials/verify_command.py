@@ -43,6 +43,7 @@ from paired_servicebus.printing import print_lines
 from paired_servicebus.trials.access_experiments import ACCESS_EXPERIMENTS, FIDELITY_EXPERIMENTS, offered_mechanisms
 from paired_servicebus.trials.delivery_experiments import DELIVERY_EXPERIMENTS
 from paired_servicebus.trials.entity_experiments import ENTITY_EXPERIMENTS
+from paired_servicebus.trials.management_experiments import MANAGEMENT_EXPERIMENTS
 from paired_servicebus.trials.temporary_entities import (
     MANAGING,
     EndedBySignalError,
@@ -169,6 +170,7 @@ async def _is_old(namespace: TrialNamespace, path: str) -> bool:
 EXPERIMENTS: Final[tuple[Experiment, ...]] = (
     *ACCESS_EXPERIMENTS,
     *ENTITY_EXPERIMENTS,
+    *MANAGEMENT_EXPERIMENTS,
     *DELIVERY_EXPERIMENTS,
     *FIDELITY_EXPERIMENTS,
 )

@@ -480,6 +480,11 @@ class AtomAdmin:
         self._client = client
         sdk_internals.renew_signatures_early(client)
 
+    @property
+    def client(self) -> ServiceBusAdministrationClient:
+        """Return the SDK's client."""
+        return self._client
+
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """List all queues, since Atom knows no prefix."""
         return [queue_facts(one) async for one in self._listed("queues", prefix)]
@@ -614,6 +619,10 @@ class ArmAdmin:
     def __init__(self, client: ServiceBusManagementClient, *, resource_group: str, namespace: str) -> None:
         self._client = client
         self._where = (resource_group, namespace)
+
+    def beside(self, namespace: str) -> ArmAdmin:
+        """Return the management of another namespace of the resource group."""
+        return ArmAdmin(self._client, resource_group=self._where[0], namespace=namespace)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """List all queues, page by page, since ARM knows no prefix."""
