@@ -41,7 +41,10 @@ from servicebus_amqp.encoding.performatives import (
     Begin,
     Close,
     Coordinator,
+    Declare,
+    Declared,
     Detach,
+    Discharge,
     Disposition,
     End,
     Error,
@@ -58,11 +61,14 @@ from servicebus_amqp.encoding.performatives import (
     SaslResponse,
     Source,
     Target,
+    TransactionalState,
     Transfer,
     fit_error,
+    read_composite,
     read_performative,
     read_sasl,
     read_state,
+    write_composite,
     write_performative,
     write_state,
 )
@@ -370,6 +376,12 @@ STATES = st.one_of(
         message_annotations=st.none() | MAPS,
     ),
     st.builds(Received, section_number=UINTS, section_offset=st.integers(0, 2**64 - 1)),
+    st.builds(Declared, txn_id=st.binary(max_size=32)),
+    st.builds(
+        TransactionalState,
+        txn_id=st.none() | st.binary(max_size=32),
+        outcome=st.sampled_from([None, ACCEPTED, RELEASED, Modified(delivery_failed=True)]),
+    ),
 )
 _MAYBE_UINT = st.none() | UINTS
 OPENS = st.builds(
@@ -573,9 +585,15 @@ def test_every_outcome_is_written_with_all_its_fields() -> None:
         assert len(decode(write_state(outcome))[0].value) == len(fields(outcome))
 
 
-def test_a_state_of_transactions_is_passed_on_as_it_came() -> None:
-    state = Described(ULong(0x34), [b"txn", Described(ULong(0x24), [])])
+def test_a_state_without_a_class_is_passed_on_as_it_came() -> None:
+    state = Described(ULong(0x3F), [b"own", Described(ULong(0x24), [])])
     assert read_state(write_state(state), 0)[0] == state
+
+
+@pytest.mark.parametrize("body", [Declare(), Discharge(txn_id=b"t", fail=True), Discharge()])
+def test_a_coordinators_message_is_read_as_it_was_written(body: Any) -> None:
+    encoded = write_composite(body)
+    assert read_composite(encoded, 0) == (body, len(encoded))
 
 
 @given(ERRORS, st.integers(700, 900))

@@ -20,6 +20,7 @@ from servicebus_amqp.encoding.performatives import (
     Modified,
     Open,
     Rejected,
+    TransactionalState,
     Transfer,
 )
 from servicebus_amqp.protocol import links
@@ -74,6 +75,36 @@ def test_the_frames_of_a_message_are_joined() -> None:
     third = frame(transfer(9, delivery_tag=None), b"three", channel=7)
     assert server.receive_data(first + second) == []
     assert server.receive_data(third) == [links.DeliveryReceived(link, 9, b"9", 3, b"one two three", False)]
+
+
+IN_A = TransactionalState(txn_id=b"a")
+
+
+@pytest.mark.parametrize(
+    ("later", "is_whole"), [(None, True), (IN_A, True), (TransactionalState(txn_id=b"b"), False), (ACCEPTED, False)]
+)
+def test_the_first_frame_carries_the_state_of_its_message(later: Any, is_whole: bool) -> None:
+    server, link = receiving_server()
+    frames = (transfer(9, more=True, state=IN_A), transfer(9, delivery_tag=None, state=later))
+    happened = _receive(server, *frames)
+    if is_whole:
+        assert happened == [links.DeliveryReceived(link, 9, b"9", 0, b"mm", False, IN_A)]
+    else:
+        assert _condition(happened, links.SessionEnded) == "amqp:invalid-field"
+
+
+@pytest.mark.parametrize("size", [1, 512, 5000])
+def test_a_message_is_sent_with_a_state(size: int) -> None:
+    pair = Pair(client=settings(max_frame_size=512), server=settings(max_frame_size=512))
+    sender = pair.sender()
+    sender.send(b"before", tag=b"0")
+    sender.send(b"x" * size, tag=b"1", message_format=3, state=IN_A)
+    sender.send(b"after", tag=b"2")
+    pair.run()
+    found = of_kind(links.DeliveryReceived, pair.at_server)
+    assert [(each.payload, each.message_format, each.state) for each in found] == [
+        (b"before", 0, None), (b"x" * size, 3, IN_A), (b"after", 0, None)
+    ]  # fmt: skip
 
 
 def test_messages_of_two_links_may_be_interleaved() -> None:
@@ -391,7 +422,7 @@ def test_annotations_too_long_for_the_peers_frames_are_left_out() -> None:
 def test_a_state_that_cannot_be_cut_is_refused_at_once() -> None:
     server, link = _with_small_frames()
     with pytest.raises(EncodeError, match="delivery state"):
-        link.settle(1, Described(ULong(0x34), ["x" * 600]))
+        link.settle(1, Described(ULong(0x3F), ["x" * 600]))
     link.settle(1, ACCEPTED)
     assert [found.state for found in _dispositions(server)] == [ACCEPTED]
 

@@ -13,7 +13,14 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from servicebus_amqp.encoding.codec import described, encode_list
-from servicebus_amqp.encoding.performatives import DeliveryState, Disposition, Transfer, read_state, write_state
+from servicebus_amqp.encoding.performatives import (
+    DeliveryState,
+    Disposition,
+    Transfer,
+    read_state,
+    write_performative,
+    write_state,
+)
 from servicebus_amqp.protocol_errors import DecodeError, FramingError
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
@@ -148,6 +155,7 @@ class TransferHead(NamedTuple):
     aborted: bool
     payload: int
     """Offset of the payload in the buffer."""
+    state: DeliveryState | None = None
 
 
 class DispositionHead(NamedTuple):
@@ -168,6 +176,7 @@ def head_of_transfer(transfer: Transfer, payload: int) -> TransferHead:
         transfer.more,
         transfer.aborted,
         payload,
+        transfer.state,
     )
 
 
@@ -231,7 +240,9 @@ def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:
                 return None
     except (LookupError, struct.error):
         return None
-    head: TransferHead = new_tuple(TransferHead, (handle, delivery_id, tag, message_format, settled, more, False, end))
+    head: TransferHead = new_tuple(
+        TransferHead, (handle, delivery_id, tag, message_format, settled, more, False, end, None)
+    )
     return head
 
 
@@ -287,6 +298,12 @@ def write_transfer(
     )
     size = len(body)
     return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, _ALL_FIELDS) + body
+
+
+def write_transfer_with_state(channel: int, transfer: Transfer, payload: int) -> bytes:
+    """Return a first transfer frame up to its payload, of any fields. payload: its size. Raises EncodeError."""
+    body = write_performative(transfer)
+    return _FRAME.pack(HEADER_SIZE + len(body) + payload, 2, AMQP_FRAME, channel) + body
 
 
 def write_continuation(channel: int, handle: bytes, *, more: bool, payload: int) -> bytes:

@@ -260,7 +260,7 @@ def one_of(*kinds: type) -> FieldCodec:
 # Delivery states, sources and targets, and the error that AMQP carries in outcomes, detaches, ends and closes.
 #
 # Rules: an error always has condition, description and an info map, since peers index into all three. An outcome has
-# all its fields. A state without a class here (transactions) stays a Described and is passed on.
+# all its fields. A state without a class here stays a Described; a server refuses it by its descriptor.
 #
 # A peer's terminus keeps its original bytes (`raw`) and is echoed with them, so that filters and types stay unchanged.
 # One made or changed here is written from its fields.
@@ -306,9 +306,41 @@ class Modified:
     message_annotations: dict[Any, Any] | None = wire(FIELDS, default=None)
 
 
-DeliveryState = Accepted | Rejected | Released | Modified | Received | Described
+_OUTCOME: Final = one_of(Accepted, Rejected, Released, Modified)
 
-STATE: Final = one_of(Accepted, Rejected, Released, Modified, Received, Described)
+
+# Transactions: the bodies of a coordinator's messages, its answer to a declare, and the state of an act.
+
+
+@composite(0x31, "amqp:declare:list")
+class Declare:
+    global_id: Any = wire(ANY, default=None)
+
+
+@composite(0x32, "amqp:discharge:list")
+class Discharge:
+    """fail: roll back. txn_id is mandatory in AMQP; a client without one gets an answer instead of an end."""
+
+    txn_id: bytes | None = wire(BINARY, default=None)
+    fail: bool = wire(BOOLEAN, default=False)
+
+
+@composite(0x33, "amqp:declared:list")
+class Declared:
+    txn_id: bytes = wire(BINARY)
+
+
+@composite(0x34, "amqp:transactional-state:list")
+class TransactionalState:
+    """The state of a send, or of a settlement with its outcome, in a transaction."""
+
+    txn_id: bytes | None = wire(BINARY, default=None)
+    outcome: DeliveryState | None = wire(_OUTCOME, default=None)
+
+
+DeliveryState = Accepted | Rejected | Released | Modified | Received | Declared | TransactionalState | Described
+
+STATE: Final = one_of(Accepted, Rejected, Released, Modified, Received, Declared, TransactionalState, Described)
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
@@ -363,6 +395,9 @@ def fit_state(state: DeliveryState, room: int) -> DeliveryState:
         return Rejected(error=fit_error(state.error, room - len(write_composite(Rejected())) - 8))
     if isinstance(state, Modified):
         return replace(state, message_annotations=None)
+    if isinstance(state, TransactionalState) and state.outcome:
+        bare = len(write_composite(replace(state, outcome=ACCEPTED)))
+        return replace(state, outcome=fit_state(state.outcome, room - bare))
     raise EncodeError(f"a delivery state of {size} bytes; {room} is the most the peer takes")
 
 
@@ -404,7 +439,7 @@ class Target:
 
 @composite(0x30, "amqp:coordinator:list")
 class Coordinator:
-    """The target of a link that controls transactions; known only for a refusal by name."""
+    """The target of a link that controls transactions."""
 
     capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     raw: bytes | None = field(default=None, compare=False, repr=False)

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from servicebus_amqp.access import NodeAddress, NodeKind, TokenError
-from servicebus_amqp.encoding.codec import Int, Symbol
+from servicebus_amqp.encoding.codec import Described, Int, Symbol
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -83,6 +83,12 @@ def force_detached(link: str, code: str, details: str) -> AmqpRefusal:
 def revoked(link: str, path: str, right: str | None) -> AmqpRefusal:
     """Return the end of a link whose token or right has ended (azure-sdk-for-go 16394)."""
     return force_detached(link, "RenewToken", unauthorized(path, right).description)
+
+
+def unknown_state(state: object) -> AmqpRefusal:
+    """Return the refusal of a delivery state that a link cannot handle."""
+    name = str(state.descriptor) if isinstance(state, Described) else type(state).__name__
+    return AmqpRefusal("amqp:not-implemented", f"this link knows no delivery state '{name[:40]}'; send none", 501)
 
 
 def too_many_tokens() -> AmqpRefusal:

@@ -674,7 +674,7 @@ class Connection:
             if buffer.startswith(TRANSFER_PREFIX, start):
                 transfer = read_transfer(buffer, start, at)
                 if transfer is not None:
-                    self._on_transfer(channel, transfer, buffer[transfer[-1] : at])
+                    self._on_transfer(channel, transfer, buffer[transfer.payload : at])
                     continue
             self._on_frame(buffer, start, at, channel)
             if self.is_finished:

@@ -24,6 +24,7 @@ from servicebus_amqp.encoding.frames import (
     new_tuple,
     write_continuation,
     write_transfer,
+    write_transfer_with_state,
 )
 from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
@@ -37,6 +38,8 @@ from servicebus_amqp.encoding.performatives import (
     Rejected,
     Source,
     Target,
+    Transfer,
+    write_state,
 )
 from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
 from servicebus_amqp.protocol_errors import Condition, EncodeError, SessionError, StateError
@@ -118,7 +121,7 @@ class FlowReceived:
 
 
 class DeliveryReceived(NamedTuple):
-    """A complete message. settled: the sender expects no answer."""
+    """A complete message. settled: the sender expects no answer. state: of its first frame, such as a transaction's."""
 
     link: ReceiverLink
     delivery_id: int
@@ -126,6 +129,7 @@ class DeliveryReceived(NamedTuple):
     message_format: int
     payload: bytes
     settled: bool
+    state: DeliveryState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,12 +451,13 @@ FRAME_COST: Final = 64
 class _Incoming:
     """A message with missing frames. size: of what came. held: bytes that it costs now."""
 
-    __slots__ = ("delivery_id", "format", "frames", "held", "settled", "size", "tag")
+    __slots__ = ("delivery_id", "format", "frames", "held", "settled", "size", "state", "tag")
 
-    def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
+    def __init__(self, delivery_id: int, tag: bytes, message_format: int, state: DeliveryState | None) -> None:
         self.delivery_id = delivery_id
         self.tag = tag
         self.format = message_format
+        self.state = state
         self.settled = False
         self.frames: list[bytes] = []
         self.size = 0
@@ -556,7 +561,7 @@ class ReceiverLink(Link):
         """Handle one frame of a message. Raises SessionError."""
         if self.state is not LinkState.ATTACHED:
             return
-        _, delivery_id, tag, message_format, settled, more, aborted, _ = head
+        _, delivery_id, tag, message_format, settled, more, aborted, _, state = head
         if self._partial is not None:
             self._continue(self._partial, head, payload)
             return
@@ -571,11 +576,11 @@ class ReceiverLink(Link):
         if self._delivery_count is not None:
             self._delivery_count = (self._delivery_count + 1) & MASK
         if more or aborted:
-            partial = self._partial = _Incoming(delivery_id, tag, message_format or 0)
+            partial = self._partial = _Incoming(delivery_id, tag, message_format or 0, state)
             self.session.connection.unfinished += partial.held
             self._continue(partial, head, payload)
         else:
-            self._deliver(delivery_id, tag, message_format or 0, payload, len(payload), settled)
+            self._deliver(delivery_id, tag, message_format or 0, payload, len(payload), settled, state)
 
     def forget(self) -> None:
         super().forget()
@@ -601,6 +606,11 @@ class ReceiverLink(Link):
                 f"a transfer of delivery {head.delivery_id} came before delivery {partial.delivery_id} was complete",
                 Condition.INVALID_FIELD,
             )
+        if head.state is not None and head.state != partial.state:
+            raise SessionError(
+                f"a later transfer of delivery {partial.delivery_id} carries another state than the first",
+                Condition.INVALID_FIELD,
+            )
         partial.settled = partial.settled or head.settled
         partial.size += len(payload)
         if self.max_message_size and partial.size > self.max_message_size:
@@ -613,8 +623,8 @@ class ReceiverLink(Link):
             self._drop_partial()
         elif not head.more:
             self._drop_partial()
-            whole = b"".join(partial.frames)
-            self._deliver(partial.delivery_id, partial.tag, partial.format, whole, partial.size, partial.settled)
+            whole, size = b"".join(partial.frames), partial.size
+            self._deliver(partial.delivery_id, partial.tag, partial.format, whole, size, partial.settled, partial.state)
 
     def _hold(self, partial: _Incoming, held: int) -> None:
         self.session.connection.unfinished += held - partial.held
@@ -626,7 +636,14 @@ class ReceiverLink(Link):
             self._partial = None
 
     def _deliver(
-        self, delivery_id: int, tag: bytes, message_format: int, payload: bytes, size: int, settled: bool
+        self,
+        delivery_id: int,
+        tag: bytes,
+        message_format: int,
+        payload: bytes,
+        size: int,
+        settled: bool,
+        state: DeliveryState | None,
     ) -> None:
         """Deliver a message, or reject it. size: its full size, even if its bytes were dropped."""
         session = self.session
@@ -635,7 +652,7 @@ class ReceiverLink(Link):
         if self.max_message_size and size > self.max_message_size:
             self._refuse(delivery_id, tag, size, settled)
             return
-        event = new_tuple(DeliveryReceived, (self, delivery_id, tag, message_format, payload, settled))
+        event = new_tuple(DeliveryReceived, (self, delivery_id, tag, message_format, payload, settled, state))
         session.connection.events.append(event)
 
     def _refuse(self, delivery_id: int, tag: bytes, size: int, settled: bool) -> None:
@@ -665,14 +682,17 @@ Payload = bytes | Sequence[Piece]
 class _Outgoing:
     """A message that is partly sent, or not yet. left: the unsent bytes."""
 
-    __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "tag")
+    __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "state", "tag")
 
-    def __init__(self, payload: Payload, tag: bytes, message_format: bytes, settled: bool) -> None:
+    def __init__(
+        self, payload: Payload, tag: bytes, message_format: int, settled: bool, state: DeliveryState | None
+    ) -> None:
         pieces = (payload,) if isinstance(payload, bytes) else payload
         self.left = deque(memoryview(piece) for piece in pieces if piece)
         self.tag = tag
         self.format = message_format
         self.settled = settled
+        self.state = state
         self.has_begun = False
         self.delivery_id: int | None = None
 
@@ -734,10 +754,18 @@ class SenderLink(Link):
         """Messages passed to `send` that are not completely sent."""
         return len(self._waiting)
 
-    def send(self, payload: Payload, *, tag: bytes, message_format: int = 0, settled: bool = False) -> int | None:
+    def send(
+        self,
+        payload: Payload,
+        *,
+        tag: bytes,
+        message_format: int = 0,
+        settled: bool = False,
+        state: DeliveryState | None = None,
+    ) -> int | None:
         """Send one encoded message, whole or in pieces.
 
-        tag: at most 32 bytes, and unique among the link's unsettled deliveries.
+        tag: at most 32 bytes, and unique among the link's unsettled deliveries. state: such as that of a transaction.
 
         Returns the delivery-id, or None if the first frame has to wait for credit or window. Events name a delivery by
         its tag as well.
@@ -751,7 +779,6 @@ class SenderLink(Link):
             raise StateError(f"{self!r} is detached: send the message on another link")
         if len(tag) > MAX_TAG_BYTES:
             raise EncodeError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_BYTES} is the most AMQP allows")
-        encoded_format = encode(UInt(message_format)) if message_format else _PLAIN
         session = self.session
         size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         if (
@@ -759,6 +786,7 @@ class SenderLink(Link):
             and self._credit > 0
             and session.remote_incoming_window > 0
             and size <= session.frame_room - TRANSFER_ROOM
+            and state is None
         ):
             delivery_id = self._start(tag, settled)
             out = session.out
@@ -768,7 +796,7 @@ class SenderLink(Link):
                     self._handle,
                     delivery_id,
                     tag,
-                    encoded_format,
+                    encode(UInt(message_format)) if message_format else _PLAIN,
                     settled=settled,
                     more=False,
                     payload=size,
@@ -779,7 +807,7 @@ class SenderLink(Link):
             else:
                 out.extend(payload)  # type: ignore[arg-type] # joined when they leave
             return delivery_id
-        message = _Outgoing(payload, tag, encoded_format, settled)
+        message = _Outgoing(payload, tag, message_format, settled, state)
         self._waiting.append(message)
         self.pump()
         return message.delivery_id
@@ -864,26 +892,37 @@ class SenderLink(Link):
 
     def _send_frame(self, message: _Outgoing) -> None:
         session = self.session
-        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM)  # copied when sent
+        begins = not message.has_begun
+        stated = len(write_state(message.state)) if begins else 0
+        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM - stated)  # copied when sent
         size, more = sum(map(len, pieces)), bool(message.left)
-        if not message.has_begun:
+        if begins:
             message.has_begun = True
-            delivery_id = message.delivery_id = self._start(message.tag, message.settled)
-            head = write_transfer(
-                session.channel,
-                self._handle,
-                delivery_id,
-                message.tag,
-                message.format,
-                settled=message.settled,
-                more=more,
-                payload=size,
-            )
+            message.delivery_id = self._start(message.tag, message.settled)
+            head = self._first_frame(message, message.delivery_id, size, more)
         else:
             session.count_outgoing_frame()
             head = write_continuation(session.channel, self._handle, more=more, payload=size)
         session.out.append(head)
         session.out += pieces
+
+    def _first_frame(self, message: _Outgoing, delivery_id: int, size: int, more: bool) -> bytes:
+        channel, tag, settled = self.session.channel, message.tag, message.settled
+        if message.state is None:
+            form = encode(UInt(message.format))
+            return write_transfer(
+                channel, self._handle, delivery_id, tag, form, settled=settled, more=more, payload=size
+            )
+        transfer = Transfer(
+            handle=self.handle,
+            delivery_id=delivery_id,
+            delivery_tag=tag,
+            message_format=message.format,
+            settled=settled,
+            more=more,
+            state=message.state,
+        )
+        return write_transfer_with_state(channel, transfer, size)
 
     def announce(self, *termini: Any, **attach: Any) -> None:
         self._initial_delivery_count = self._delivery_count = attach.get("initial_delivery_count", 0)

@@ -12,16 +12,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from servicebus_amqp.access import Grants, ProvenAccess
+from servicebus_amqp.encoding.performatives import TransactionalState
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     StrangerLimits,
     StrangerUse,
     error_of,
+    rejected,
     revoked,
     too_many_tokens,
+    unknown_state,
 )
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Connection
@@ -325,10 +328,12 @@ class ServedLink:
     """A link in service, by a backend.
 
     resource: the path that a token has to cover; empty: none has to. right: that the token has to give; None: any.
+    has_transactions: a message or an outcome may be in one. Otherwise it is refused, and not handled outside of it.
     """
 
     resource: str
     right: str | None = None
+    has_transactions: ClassVar[bool] = False
 
     def on_delivery(self, event: e.DeliveryReceived) -> None:
         """Handle a message of the client."""
@@ -344,6 +349,36 @@ class ServedLink:
 
     def on_end(self) -> None:
         """Handle the end of the link, by either side or with its connection."""
+
+
+def knows_state(link: ServedLink, event: e.DeliveryReceived) -> bool:
+    """Return whether the link knows the state of this message; otherwise reject the message."""
+    if link.has_transactions and type(event.state) is TransactionalState:
+        return True
+    if not event.settled:
+        event.link.answer(event.delivery_id, rejected(unknown_state(event.state)))
+    return False
+
+
+def knows_outcome(link: ServedLink, event: e.DispositionReceived) -> bool:
+    """Return whether the link knows the kind of this outcome; otherwise refuse the outcome."""
+    if link.has_transactions or type(event.state) is not TransactionalState:
+        return True
+    if not event.settled:
+        event.link.settle(event.delivery_id, rejected(unknown_state(event.state)))
+    return False
+
+
+@dataclass(slots=True)
+class ServedSession:
+    """A client's session.
+
+    spans_entities: its first link is a transaction coordinator, so its senders may be of several entities. entity: the
+    top-level entity of its first other link, in lower case; receivers are of this one. Both None: it has no link yet.
+    """
+
+    spans_entities: bool | None = None
+    entity: str | None = None
 
 
 class Backend(ABC):
@@ -395,6 +430,7 @@ class ServerConnection(Backend, Generic[Link]):
         """That of its key; None for a stranger."""
         self.largest = 0
         """Bytes of one message that the client may send."""
+        self.sessions: dict[e.LinkSession, ServedSession] = {}
         settings = ConnectionSettings(
             container_id=name,
             max_frame_size=MAX_FRAME_SIZE,
@@ -418,6 +454,8 @@ class ServerConnection(Backend, Generic[Link]):
             e.DeliveryTooLarge: self._on_too_large,
             e.DispositionReceived: self._on_disposition,
             e.FlowReceived: self._on_flow,
+            e.SessionBegun: self._on_begun,
+            e.SessionEnded: self._on_ended,
             e.AttachRequested: self.attach,
             e.Detached: self._on_detached,
             e.Opened: self._on_opened,
@@ -455,7 +493,7 @@ class ServerConnection(Backend, Generic[Link]):
 
     def _on_delivery(self, event: e.DeliveryReceived) -> None:
         link = self.links.get(event.link)
-        if link is not None:
+        if link is not None and (event.state is None or knows_state(link, event)):
             link.on_delivery(event)
 
     def _on_too_large(self, event: e.DeliveryTooLarge) -> None:
@@ -465,7 +503,7 @@ class ServerConnection(Backend, Generic[Link]):
 
     def _on_disposition(self, event: e.DispositionReceived) -> None:
         link = self.links.get(event.link)
-        if link is not None:
+        if link is not None and knows_outcome(link, event):
             link.on_disposition(event)
 
     def _on_flow(self, event: e.FlowReceived) -> None:
@@ -477,6 +515,12 @@ class ServerConnection(Backend, Generic[Link]):
         link = self.links.pop(event.link, None)
         if link is not None:
             link.on_end()
+
+    def _on_begun(self, event: e.SessionBegun) -> None:
+        self.sessions[event.session] = ServedSession()
+
+    def _on_ended(self, event: e.SessionEnded) -> None:
+        self.sessions.pop(event.session, None)
 
     def _on_opened(self, event: e.Opened) -> None:
         self.on_opened(event)
@@ -578,6 +622,7 @@ class ServerConnection(Backend, Generic[Link]):
         for timer in self._timers.values():
             timer.cancel()
         self.drop_links()
+        self.sessions.clear()
         self._amqp.close()  # incomplete messages end now, and not with a collection
         if self.budget is not None:
             self.budget.leave(self)

@@ -23,7 +23,15 @@ from servicebus_amqp.nodes.request_ends import AmqpRefusal, StrangerLimits, erro
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection_settings import SaslCode
 from servicebus_amqp.server.admission import Admission, log_once
-from servicebus_amqp.server.server_connection import DEFAULT_LIMITS, STRANGER, KeyBudget, KeyBudgets, ServerConnection
+from servicebus_amqp.server.server_connection import (
+    DEFAULT_LIMITS,
+    STRANGER,
+    KeyBudget,
+    KeyBudgets,
+    ServerConnection,
+    knows_outcome,
+    knows_state,
+)
 from servicebus_sandbox.access.authorization import Authorization, Issuer
 from servicebus_sandbox.amqp_server.broker_links import (
     SETTLING,
@@ -353,7 +361,7 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
 
     def _on_delivery(self, event: e.DeliveryReceived) -> None:
         link = self.links.get(event.link)
-        if link is None:
+        if link is None or (event.state is not None and not knows_state(link, event)):
             return
         if link.is_slow:
             link.later(partial(link.on_delivery, event), Direction.IN)
@@ -362,7 +370,7 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
 
     def _on_disposition(self, event: e.DispositionReceived) -> None:
         link = self.links.get(event.link)
-        if link is None:
+        if link is None or not knows_outcome(link, event):
             return
         if link.is_slow:
             link.later(partial(link.on_disposition, event), Direction.IN, SETTLING)

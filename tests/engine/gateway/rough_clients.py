@@ -188,10 +188,12 @@ class RoughClient(LiveClient):
     def detach_of(self, link: Any) -> e.Detached | None:
         return next((event for event in self.events if isinstance(event, e.Detached) and event.link is link), None)
 
-    async def send(self, link: SenderLink, payload: bytes = b"", message_format: int = 0) -> DeliveryState | None:
+    async def send(
+        self, link: SenderLink, payload: bytes = b"", message_format: int = 0, **options: Any
+    ) -> DeliveryState | None:
         """Send one message; return its outcome."""
         tag = time.perf_counter_ns().to_bytes(8, "big")
-        link.send(payload or message(b"x"), tag=tag, message_format=message_format)
+        link.send(payload or message(b"x"), tag=tag, message_format=message_format, **options)
         self.flush()
 
         def outcome() -> e.DispositionReceived | None:

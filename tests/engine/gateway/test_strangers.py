@@ -31,7 +31,7 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 from servicebus_amqp.encoding.codec import Symbol
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER
-from servicebus_amqp.encoding.performatives import Accepted, Coordinator, Rejected, Source, Target
+from servicebus_amqp.encoding.performatives import Accepted, Coordinator, Rejected, Source, Target, TransactionalState
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol.links import Attached
 from servicebus_amqp.server import admission as admissions
@@ -730,6 +730,15 @@ async def test_bytes_that_are_no_message_are_rejected_alone(payload: bytes) -> N
         link = await proven_sender(client, gateway)
         assert_rejected(await client.send(link, payload), "com.microsoft:argument-error", "")
         await client.send(link)
+
+
+@pytest.mark.parametrize("address", ["orders", "$cbs", "orders/$management"])
+async def test_a_message_in_a_transaction_is_refused_and_not_sent_outside_of_it(address: str) -> None:
+    async with gateway_of() as gateway, client_of(gateway) as client:
+        await client.prove(gateway)
+        link = await client.attach(address)
+        state = await client.send(link, state=TransactionalState(txn_id=b"t"))
+        assert_rejected(state, "amqp:not-implemented", "'TransactionalState'")
 
 
 async def test_a_message_above_the_primarys_size_is_rejected_with_both_sizes() -> None:
