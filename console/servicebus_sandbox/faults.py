@@ -53,6 +53,8 @@ class Operation(StrEnum):
     RECEIVE = "receive"
     SETTLE = "settle"
     MANAGE = "manage"  # `$management` of entities, and the management API over HTTPS
+    DECLARE = "declare"  # a transaction begins
+    DISCHARGE = "discharge"  # a transaction ends, by a commit or a rollback
     CONTACT = "contact"  # connections, and the tokens they need
 
 
@@ -74,6 +76,8 @@ class InjectionPoint(Enum):
     REQUEST = "request"  # any other request to `$management`
     HTTP = "http"  # a request to the management API
     TOKEN = "token"  # a token is put on `$cbs`
+    DECLARE = "declare"
+    DISCHARGE = "discharge"
 
 
 class FaultVerdict(Enum):
@@ -103,6 +107,8 @@ OWN_OPERATION: Final[Mapping[InjectionPoint, frozenset[Operation]]] = {
     InjectionPoint.REQUEST: frozenset({Operation.MANAGE}),
     InjectionPoint.HTTP: frozenset({Operation.MANAGE}),
     InjectionPoint.TOKEN: frozenset({Operation.CONTACT}),
+    InjectionPoint.DECLARE: frozenset({Operation.DECLARE}),
+    InjectionPoint.DISCHARGE: frozenset({Operation.DISCHARGE}),
 }
 """The operations of an event. The caller may add more: a sender's attach is a send too."""
 
@@ -116,18 +122,20 @@ class Effect:
     named: frozenset[InjectionPoint] = frozenset()
 
 
-_A, _L, _T, _D, _S, _R, _H, _C = InjectionPoint
+_A, _L, _T, _D, _S, _R, _H, _C, *_TX = InjectionPoint
 _MESSAGING: Final = frozenset({_A, _L, _T, _S, _R})
 
 EFFECTS: Final[Mapping[FaultKind, Effect]] = {
-    FaultKind.REFUSED: Effect(FaultVerdict.REFUSE, _MESSAGING, frozenset({_H})),
-    FaultKind.BLACK_HOLED: Effect(FaultVerdict.SWALLOW, _MESSAGING, frozenset({_H})),
-    FaultKind.UNANSWERED: Effect(FaultVerdict.TAKE_SILENTLY, frozenset({_T}), frozenset({_S, _R, _H})),
-    FaultKind.BUSY: Effect(FaultVerdict.BUSY, frozenset({_T, _R}), frozenset({_A, _L, _S, _H, _C})),
-    FaultKind.RESET: Effect(FaultVerdict.RESET, _MESSAGING, frozenset({_D, _H})),
-    FaultKind.ACKNOWLEDGEMENT_LOST: Effect(FaultVerdict.TAKE_AND_RESET, frozenset({_T}), frozenset({_D, _S, _R, _H})),
-    FaultKind.DETACHED: Effect(FaultVerdict.DETACH, frozenset({_L}), frozenset({_T, _D, _S, _R})),
-    FaultKind.DISCONNECTED: Effect(FaultVerdict.DISCONNECT, frozenset({_L}), frozenset({_A, _T, _D, _S, _R})),
+    FaultKind.REFUSED: Effect(FaultVerdict.REFUSE, _MESSAGING, frozenset({_H, *_TX})),
+    FaultKind.BLACK_HOLED: Effect(FaultVerdict.SWALLOW, _MESSAGING, frozenset({_H, *_TX})),
+    FaultKind.UNANSWERED: Effect(FaultVerdict.TAKE_SILENTLY, frozenset({_T}), frozenset({_S, _R, _H, *_TX})),
+    FaultKind.BUSY: Effect(FaultVerdict.BUSY, frozenset({_T, _R}), frozenset({_A, _L, _S, _H, _C, *_TX})),
+    FaultKind.RESET: Effect(FaultVerdict.RESET, _MESSAGING, frozenset({_D, _H, *_TX})),
+    FaultKind.ACKNOWLEDGEMENT_LOST: Effect(
+        FaultVerdict.TAKE_AND_RESET, frozenset({_T}), frozenset({_D, _S, _R, _H, *_TX})
+    ),
+    FaultKind.DETACHED: Effect(FaultVerdict.DETACH, frozenset({_L}), frozenset({_T, _D, _S, _R, *_TX})),
+    FaultKind.DISCONNECTED: Effect(FaultVerdict.DISCONNECT, frozenset({_L}), frozenset({_A, _T, _D, _S, _R, *_TX})),
     FaultKind.DISABLED: Effect(FaultVerdict.DISABLED, frozenset({_A, _L, _T}), frozenset({_S, _R})),
     FaultKind.NOT_FOUND: Effect(FaultVerdict.NOT_FOUND, _MESSAGING | {_H}),
     FaultKind.UNAUTHORIZED: Effect(FaultVerdict.UNAUTHORIZED, _MESSAGING, frozenset({_H, _C})),

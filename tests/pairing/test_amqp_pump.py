@@ -62,7 +62,7 @@ from servicebus_amqp.protocol.links import Opened
 from servicebus_sandbox.amqp_server.namespace_server import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import RELEASE, MessageQueue
 from servicebus_sandbox.faults import FaultTerms, Operation
 from tests.amqp.values import write_annotations
 from tests.stage.poison_kinds import kinds
@@ -231,7 +231,7 @@ async def test_a_lock_that_ended_while_a_message_was_under_way_makes_no_second_c
     await until(lambda: lying_in(world, queue_path(), namespace="secondary")[0].lock_token is not None)
     (held,) = lying_in(world, queue_path(), namespace="secondary")
     assert held.lock_token is not None
-    messages.release(held.lock_token)  # as if it had ended
+    messages.settle(held.lock_token, RELEASE)  # as if it had ended
     world.sandbox["secondary"].node.wake()
     await until(lambda: world.parked(1) == 0)
     assert world.ids_in("orders") == ["x"]

@@ -41,7 +41,7 @@ from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import EntityStatus
-from servicebus_sandbox.broker.queues.message_queue import Consumer, MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import Consumer, MessageQueue, Settlement, Settling
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import PATIENCE, World, until
@@ -309,7 +309,7 @@ def fill(world: World, path: str, places: tuple[str, ...], deliveries: int) -> N
         if place in ("locked", "deferred"):
             token = receive(queue, node.clock())
             if place == "deferred":
-                queue.defer(token)
+                queue.settle(token, Settlement(Settling.DEFER))
     node.wake()
 
 

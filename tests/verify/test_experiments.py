@@ -49,7 +49,7 @@ from servicebus_sandbox.broker import broker_errors
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
 from servicebus_sandbox.broker.queues import intake
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import COMPLETE, MessageQueue, Settlement, Settling
 from servicebus_sandbox.broker.queues.session_queue import SessionTable
 from servicebus_sandbox.broker.topology import namespace as topology
 from servicebus_sandbox.serving import amqp_conditions
@@ -167,12 +167,13 @@ def _not_allowed_to_send(patch: pytest.MonkeyPatch) -> None:
 
 
 def _lose_dead(patch: pytest.MonkeyPatch) -> None:
-    abandon = MessageQueue.abandon
+    settle = MessageQueue.settle
 
-    def lose(self: MessageQueue, token: bytes, added: Any = None) -> None:
-        abandon(self, token, added) if self.dead_letters is not None else self.complete(token)
+    def lose(self: MessageQueue, token: bytes, settlement: Settlement) -> None:
+        is_lost = settlement.kind is Settling.ABANDON and self.dead_letters is None
+        settle(self, token, COMPLETE if is_lost else settlement)
 
-    patch.setattr(MessageQueue, "abandon", lose)
+    patch.setattr(MessageQueue, "settle", lose)
 
 
 def _peek_once(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from servicebus_amqp.encoding.performatives import (
     Disposition,
     Transfer,
     read_state,
-    write_performative,
     write_state,
 )
 from servicebus_amqp.protocol_errors import DecodeError, FramingError
@@ -116,7 +115,9 @@ class ReceiveBuffer:
 TRANSFER_PREFIX: Final = b"\x00\x53\x14\xc0"
 DISPOSITION_PREFIX: Final = b"\x00\x53\x15\xc0"
 TRANSFER_ROOM: Final = 8 + 6 + 5 + 5 + 34 + 5 + 1 + 1 + 5
-"""Bytes of frame header and performative of our largest transfer; the rest of a frame is payload."""
+"""Bytes of frame header and performative of our largest transfer without a state; the rest of a frame is payload."""
+NO_STATE: Final = b"\x40"
+MAX_STATE_BYTES: Final = 128
 
 _NULL, _TRUE, _FALSE, _BOOLEAN = 0x40, 0x41, 0x42, 0x56
 _UINT0, _UINT8, _UINT32, _BINARY8 = 0x43, 0x52, 0x70, 0xA0
@@ -283,27 +284,19 @@ def write_transfer(
     settled: bool,
     more: bool,
     payload: int,
+    state: bytes = NO_STATE,
 ) -> bytes:
     """Return a message's first transfer frame up to its payload.
 
-    handle, message_format: encoded. payload: its size in bytes. tag: 32 bytes at most.
+    handle, message_format, state: encoded, the state in MAX_STATE_BYTES. payload: its size in bytes. tag: 32 bytes at
+    most.
     """
-    body = b"%b\x70%b\xa0%c%b%b%b" % (
-        handle,
-        _pack32(delivery_id),
-        len(tag),
-        tag,
-        message_format,
-        (_SETTLED_MORE if settled else _UNSETTLED_MORE) if more else (_SETTLED_LAST if settled else _UNSETTLED_LAST),
-    )
+    tail = (_SETTLED_MORE if settled else _UNSETTLED_MORE) if more else (_SETTLED_LAST if settled else _UNSETTLED_LAST)
+    if state is not NO_STATE:
+        tail = tail[:-4] + state + tail[-3:]
+    body = b"%b\x70%b\xa0%c%b%b%b" % (handle, _pack32(delivery_id), len(tag), tag, message_format, tail)
     size = len(body)
     return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, _ALL_FIELDS) + body
-
-
-def write_transfer_with_state(channel: int, transfer: Transfer, payload: int) -> bytes:
-    """Return a first transfer frame up to its payload, of any fields. payload: its size. Raises EncodeError."""
-    body = write_performative(transfer)
-    return _FRAME.pack(HEADER_SIZE + len(body) + payload, 2, AMQP_FRAME, channel) + body
 
 
 def write_continuation(channel: int, handle: bytes, *, more: bool, payload: int) -> bytes:

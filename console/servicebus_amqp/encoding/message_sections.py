@@ -7,7 +7,7 @@ body, of any kind, is one raw tail that is skipped and never decoded. Malformed 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -303,12 +303,15 @@ def write_value(value: Any) -> bytes:
     return described(VALUE, encode(value))
 
 
-def read_value(body: bytes) -> Any:
-    """Return the value of a body of one value section, as in requests to $cbs. Raises DecodeError."""
+def read_value(body: bytes, read: Callable[[bytes, int], tuple[Any, int]] = decode) -> Any:
+    """Return the value of a body of one value section, as in requests to $cbs. Raises DecodeError.
+
+    read: reads the value at an offset, and returns it with the offset after it.
+    """
     code, at = _section(body, 0)
     if code != VALUE:
         raise DecodeError(f"the body is of section 0x{code:x}, not a value")
-    value, end = decode(body, at)
+    value, end = read(body, at)
     if end != len(body):
         raise DecodeError(f"{len(body) - end} bytes follow the value")
     return value

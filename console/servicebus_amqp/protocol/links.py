@@ -19,12 +19,13 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from servicebus_amqp.encoding.codec import UInt, encode
 from servicebus_amqp.encoding.frames import (
+    MAX_STATE_BYTES,
+    NO_STATE,
     TRANSFER_ROOM,
     TransferHead,
     new_tuple,
     write_continuation,
     write_transfer,
-    write_transfer_with_state,
 )
 from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
@@ -38,7 +39,7 @@ from servicebus_amqp.encoding.performatives import (
     Rejected,
     Source,
     Target,
-    Transfer,
+    TransactionalState,
     write_state,
 )
 from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
@@ -532,14 +533,14 @@ class ReceiverLink(Link):
     def answer(self, delivery_id: int, outcome: DeliveryState) -> None:
         """Answer a client's message with its outcome. Does nothing for a settled delivery and on an ended link.
 
-        What is not Accepted leaves unsettled, then settled, in one write: .NET replaces a settled outcome by Accepted
+        What is no acceptance leaves unsettled, then settled, in one write: .NET replaces a settled outcome by Accepted
         if it arrives before its own write returns, Python ignores an unsettled one, and rhea frees a delivery only
         once it is settled.
 
         Raises:
             EncodeError: as `settle`.
         """
-        if outcome is not ACCEPTED:
+        if outcome is not ACCEPTED and type(outcome) is not TransactionalState:
             self.session.settle(self, delivery_id, outcome, settled=False)
         self.session.settle(self, delivery_id, outcome, settled=True)
 
@@ -684,9 +685,7 @@ class _Outgoing:
 
     __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "state", "tag")
 
-    def __init__(
-        self, payload: Payload, tag: bytes, message_format: int, settled: bool, state: DeliveryState | None
-    ) -> None:
+    def __init__(self, payload: Payload, tag: bytes, message_format: bytes, settled: bool, state: bytes) -> None:
         pieces = (payload,) if isinstance(payload, bytes) else payload
         self.left = deque(memoryview(piece) for piece in pieces if piece)
         self.tag = tag
@@ -772,21 +771,24 @@ class SenderLink(Link):
 
         Raises:
             StateError: the link is detached.
-            EncodeError: the tag is too long.
+            EncodeError: the tag or the state is too long.
         """
         is_attached = self.state is LinkState.ATTACHED
         if not is_attached and self.state in (LinkState.DETACHED, LinkState.DETACHING):
             raise StateError(f"{self!r} is detached: send the message on another link")
         if len(tag) > MAX_TAG_BYTES:
             raise EncodeError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_BYTES} is the most AMQP allows")
+        encoded_format = encode(UInt(message_format)) if message_format else _PLAIN
+        stated = NO_STATE if state is None else write_state(state)
+        if len(stated) > MAX_STATE_BYTES:
+            raise EncodeError(f"a delivery state of {len(stated)} bytes; {MAX_STATE_BYTES} is the most a message has")
         session = self.session
         size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         if (
             is_attached
             and self._credit > 0
             and session.remote_incoming_window > 0
-            and size <= session.frame_room - TRANSFER_ROOM
-            and state is None
+            and size <= session.frame_room - TRANSFER_ROOM - len(stated)
         ):
             delivery_id = self._start(tag, settled)
             out = session.out
@@ -796,10 +798,11 @@ class SenderLink(Link):
                     self._handle,
                     delivery_id,
                     tag,
-                    encode(UInt(message_format)) if message_format else _PLAIN,
+                    encoded_format,
                     settled=settled,
                     more=False,
                     payload=size,
+                    state=stated,
                 )
             )
             if isinstance(payload, bytes):
@@ -807,7 +810,7 @@ class SenderLink(Link):
             else:
                 out.extend(payload)  # type: ignore[arg-type] # joined when they leave
             return delivery_id
-        message = _Outgoing(payload, tag, message_format, settled, state)
+        message = _Outgoing(payload, tag, encoded_format, settled, stated)
         self._waiting.append(message)
         self.pump()
         return message.delivery_id
@@ -892,37 +895,27 @@ class SenderLink(Link):
 
     def _send_frame(self, message: _Outgoing) -> None:
         session = self.session
-        begins = not message.has_begun
-        stated = len(write_state(message.state)) if begins else 0
-        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM - stated)  # copied when sent
+        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM - len(message.state))  # copied when sent
         size, more = sum(map(len, pieces)), bool(message.left)
-        if begins:
+        if not message.has_begun:
             message.has_begun = True
-            message.delivery_id = self._start(message.tag, message.settled)
-            head = self._first_frame(message, message.delivery_id, size, more)
+            delivery_id = message.delivery_id = self._start(message.tag, message.settled)
+            head = write_transfer(
+                session.channel,
+                self._handle,
+                delivery_id,
+                message.tag,
+                message.format,
+                settled=message.settled,
+                more=more,
+                payload=size,
+                state=message.state,
+            )
         else:
             session.count_outgoing_frame()
             head = write_continuation(session.channel, self._handle, more=more, payload=size)
         session.out.append(head)
         session.out += pieces
-
-    def _first_frame(self, message: _Outgoing, delivery_id: int, size: int, more: bool) -> bytes:
-        channel, tag, settled = self.session.channel, message.tag, message.settled
-        if message.state is None:
-            form = encode(UInt(message.format))
-            return write_transfer(
-                channel, self._handle, delivery_id, tag, form, settled=settled, more=more, payload=size
-            )
-        transfer = Transfer(
-            handle=self.handle,
-            delivery_id=delivery_id,
-            delivery_tag=tag,
-            message_format=message.format,
-            settled=settled,
-            more=more,
-            state=message.state,
-        )
-        return write_transfer_with_state(channel, transfer, size)
 
     def announce(self, *termini: Any, **attach: Any) -> None:
         self._initial_delivery_count = self._delivery_count = attach.get("initial_delivery_count", 0)

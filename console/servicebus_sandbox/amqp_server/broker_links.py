@@ -7,23 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
-from servicebus_amqp.access import (
-    CBS,
-    MANAGEMENT,
-    Grants,
-    NodeAddress,
-    NodeKind,
-    ProvenAccess,
-    TokenError,
-    parse_address,
-    read_token,
-)
-from servicebus_amqp.encoding.codec import Described, Symbol, ULong
+from servicebus_amqp.access import CBS, MANAGEMENT, Grants, NodeAddress, NodeKind, ProvenAccess, TokenError, read_token
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
 from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
@@ -33,7 +22,7 @@ from servicebus_amqp.encoding.performatives import (
     Modified,
     Rejected,
     Released,
-    Source,
+    TransactionalState,
 )
 from servicebus_amqp.nodes.request_ends import (
     SETTLED_BY_SENDER,
@@ -43,7 +32,6 @@ from servicebus_amqp.nodes.request_ends import (
     ReplyEnd,
     ReplyVocabulary,
     RequestEnd,
-    accept_requests,
     bad_argument,
     bad_token,
     error_of,
@@ -52,30 +40,24 @@ from servicebus_amqp.nodes.request_ends import (
     read_put_token,
     refused,
     rejected,
-    too_many_links,
     unauthorized,
+    unknown_state,
     write_reply,
 )
 from servicebus_amqp.protocol.links import (
-    AttachRequested,
     DeliveryReceived,
     DispositionReceived,
     FlowReceived,
     Link,
+    LinkSession,
     ReceiverLink,
     SenderLink,
 )
 from servicebus_amqp.protocol_errors import DecodeError
-from servicebus_amqp.server.server_connection import MAX_LINKS, ServedLink
+from servicebus_amqp.server.server_connection import ServedLink, ServedSession
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import management_node
-from servicebus_sandbox.amqp_server.message_codec import (
-    TICKS_AT_EPOCH,
-    TICKS_PER_SECOND,
-    read_batch,
-    read_message,
-    write_message,
-)
+from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
     EntityDisabled,
@@ -85,10 +67,19 @@ from servicebus_sandbox.broker.broker_errors import (
     Throttled,
 )
 from servicebus_sandbox.broker.entity_settings import Right
-from servicebus_sandbox.broker.message import StoredMessage
-from servicebus_sandbox.broker.queues.message_queue import DESCRIPTION, REASON, Consumer, MessageQueue
-from servicebus_sandbox.broker.queues.session_queue import MessageSession, SessionQueue
+from servicebus_sandbox.broker.message import Message, StoredMessage
+from servicebus_sandbox.broker.queues.message_queue import (
+    COMPLETE,
+    DESCRIPTION,
+    REASON,
+    RELEASE,
+    Consumer,
+    MessageQueue,
+    Settlement,
+    Settling,
+)
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, SendTarget
+from servicebus_sandbox.broker.transaction import Transaction, Transactions
 from servicebus_sandbox.faults import (
     UNKNOWN_CALLER,
     Caller,
@@ -104,10 +95,8 @@ from servicebus_sandbox.serving.amqp_conditions import (
     RefusalLog,
     closed,
     end_by,
-    no_session_in_time,
     refusal_by,
     refusal_of,
-    session_not_allowed,
     tracked,
 )
 
@@ -189,6 +178,8 @@ class BrokerLinkOwner(Protocol):
     read_at: float
     is_holding: bool
     largest: int
+    sessions: dict[LinkSession, ServedSession]
+    transactions: Transactions
 
     @property
     def container_id(self) -> str | None:
@@ -260,6 +251,14 @@ class BrokerLink(ServedLink):
     def rejected(self, refusal: AmqpRefusal) -> Rejected:
         """Return a refusal as the outcome of a message, or of its settlement."""
         return rejected(tracked(refusal, self.tracker))
+
+    def _transaction_of(self, state: TransactionalState) -> Transaction:
+        """Return the client's open transaction. Raises TransactionUnknown."""
+        return self.server.transactions.find(state.txn_id)
+
+    @property
+    def _top_level(self) -> str:
+        return self.server.node.namespace.top_level(self.path)
 
     # ------------------------------------------------------------------ faults
 
@@ -356,6 +355,7 @@ class IncomingLink(BrokerLink):
 
     link: ReceiverLink
     right = Right.SEND
+    has_transactions = True
     operations = frozenset({Operation.SEND})
 
     def __init__(
@@ -394,7 +394,7 @@ class IncomingLink(BrokerLink):
             return False
         if outcome is None:
             return False
-        is_told = verdict is not FaultVerdict.TAKE_SILENTLY or outcome is not ACCEPTED
+        is_told = verdict is not FaultVerdict.TAKE_SILENTLY or isinstance(outcome, Rejected)
         if is_told and not event.settled:
             if self.is_slow:
                 self.later(partial(self.link.answer, event.delivery_id, outcome), Direction.OUT)
@@ -421,21 +421,28 @@ class IncomingLink(BrokerLink):
         payload = event.payload
         try:
             if event.message_format != BATCH_FORMAT:
-                self._intake.send((read_message(payload),), late=late)
-            elif len(payload) > MAX_BATCH_BYTES:
+                return self._accept((read_message(payload),), event.state, late)
+            if len(payload) > MAX_BATCH_BYTES:
                 refusal = refusal_of(MessageTooLarge(self.path, len(payload), MAX_BATCH_BYTES))
                 is_large = self._intake.max_message_bytes > MAX_BATCH_BYTES
                 if not is_large or not self.server.node.namespace.behaves.oversize_batch_detaches:
                     return self.rejected(refusal)
                 self.detach(refusal)
                 return None
-            else:
-                self._intake.send(read_batch(payload), late=late)
+            return self._accept(read_batch(payload), event.state, late)
         except BrokerError as error:
             return self.rejected(refusal_of(error))
         except DecodeError as error:
             return self.rejected(bad_argument(f"the message cannot be read: {error}"))
-        return ACCEPTED
+
+    def _accept(self, messages: Sequence[Message], state: DeliveryState | None, late: float) -> DeliveryState:
+        """Put messages into the entity, or into their transaction. Raises BrokerError."""
+        if not isinstance(state, TransactionalState):
+            self._intake.send(messages, late=late)
+            return ACCEPTED
+        hold = partial(self._intake.hold, messages, late=late)
+        self._transaction_of(state).include(self._top_level, hold, is_send=True)
+        return TransactionalState(txn_id=state.txn_id, outcome=ACCEPTED)
 
 
 class OutgoingLink(BrokerLink):
@@ -443,6 +450,7 @@ class OutgoingLink(BrokerLink):
 
     link: SenderLink
     right = Right.LISTEN
+    has_transactions = True
     operations = frozenset({Operation.RECEIVE})
 
     def __init__(
@@ -530,47 +538,48 @@ class OutgoingLink(BrokerLink):
 
     def _settled_as(self, event: DispositionReceived) -> DeliveryState | None:
         """Settle the delivery and return the outcome for the receiver."""
+        token, state, messages = event.tag, event.state, self.messages
         try:
-            self._settle(event.tag, event.state)
+            if not isinstance(state, TransactionalState):
+                messages.settle(token, _settlement_of(state))
+                return _as_answer(state)
+            settlement = _settlement_of(state.outcome or state)
+            self._transaction_of(state).include(self._top_level, partial(messages.hold, token, settlement))
+            return TransactionalState(txn_id=state.txn_id, outcome=_as_answer(state.outcome))
         except BrokerError as error:
             return self.rejected(refusal_of(error))
-        if isinstance(event.state, Rejected):
-            return Rejected()  # without the error, which clients read as a failure
-        return event.state
+        except AmqpRefusal as refusal:
+            return self.rejected(refusal)
 
-    def _settle(self, token: bytes, state: DeliveryState | None) -> None:
-        """Apply an outcome. Raises BrokerError."""
-        messages = self.messages
-        match state:
-            case Accepted():
-                messages.complete(token)
-            case Modified(undeliverable_here=True):
-                messages.defer(token, _as_properties(state.message_annotations))
-            case Modified():
-                messages.abandon(token, _as_properties(state.message_annotations))
-            case Rejected():
-                self._dead_letter(token, state.error)
-            case Released() | None:
-                messages.release(token)
 
-    def _dead_letter(self, token: bytes, error: Error | None) -> None:
-        if error is None:
-            self.messages.dead_letter(token)
-            return
-        info = dict(_as_properties(error.info) or {})
-        reason = "" if REASON in info or error.condition == DEAD_LETTER else error.condition
-        description = "" if DESCRIPTION in info else error.description
-        self.messages.dead_letter(token, reason, description, info)
+def _settlement_of(state: DeliveryState | None) -> Settlement:
+    """Return the settlement of an outcome; None releases. Raises AmqpRefusal: it is none."""
+    match state:
+        case Accepted():
+            return COMPLETE
+        case Modified():
+            kind = Settling.DEFER if state.undeliverable_here else Settling.ABANDON
+            return Settlement(kind, _as_properties(state.message_annotations))
+        case Rejected(error=None):
+            return Settlement(Settling.DEAD_LETTER)
+        case Rejected(error=Error() as error):
+            info = dict(_as_properties(error.info) or {})
+            reason = "" if REASON in info or error.condition == DEAD_LETTER else error.condition
+            description = "" if DESCRIPTION in info else error.description
+            return Settlement(Settling.DEAD_LETTER, info, reason, description)
+        case Released() | None:
+            return RELEASE
+    raise unknown_state(state)
+
+
+def _as_answer(state: DeliveryState | None) -> DeliveryState | None:
+    """Return the outcome for its receiver: a rejection without the error, which clients read as a failure."""
+    return Rejected() if isinstance(state, Rejected) else state
 
 
 def _as_properties(given: dict[object, object] | None) -> dict[str, object] | None:
     return {str(name): value for name, value in given.items()} if given else None
 
-
-# Attaches: the requested node, authorization, and the link that serves it.
-#
-# An attach is answered in full or refused with null termini. A receiver that requests a session is answered when a
-# session is available. An attach that a fault swallows gets no answer.
 
 # Links of the nodes `$cbs` and `{entity}/$management` under faults; `servicebus_amqp.nodes` has their protocol.
 #
@@ -646,7 +655,7 @@ class RequestLink(BrokerLink):
         if associated:
             self.server.used(associated)
         self.requests.accept(event)
-        reply = self._answer(request, verdict)
+        reply = self._answer(request, verdict, event.state)
         if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()
         elif verdict is not FaultVerdict.TAKE_SILENTLY and replies is not None:
@@ -664,18 +673,18 @@ class RequestLink(BrokerLink):
             return UNKNOWN_CALLER
         return self.server.caller(self.resource, management_node.right_for(request.operation))
 
-    def _answer(self, request: NodeRequest, verdict: FaultVerdict) -> NodeReply:
+    def _answer(self, request: NodeRequest, verdict: FaultVerdict, state: DeliveryState | None) -> NodeReply:
         try:
             refusal = self.refusal_by(verdict)
             if refusal is not None:
                 raise refusal
-            return self.perform(request)
+            return self.perform(request, self._transaction_of(state) if isinstance(state, TransactionalState) else None)
         except AmqpRefusal as refusal:
             return refused(tracked(refusal, self.tracker))
         except BrokerError as error:
             return refused(tracked(refusal_of(error), self.tracker))
 
-    def perform(self, request: NodeRequest) -> NodeReply:
+    def perform(self, request: NodeRequest, transaction: Transaction | None) -> NodeReply:
         """Perform the request. Raises AmqpRefusal and BrokerError."""
         raise NotImplementedError
 
@@ -708,7 +717,7 @@ class CbsLink(RequestLink):
             named = ()
         return Caller(container_id=self.server.container_id, keys=frozenset(named))
 
-    def perform(self, request: NodeRequest) -> NodeReply:
+    def perform(self, request: NodeRequest, transaction: Transaction | None) -> NodeReply:
         node = self.server.node
         today = node.time_of_day()
         access = judge_token(request.properties, request.body, judge=node.authorization, now=today)
@@ -720,13 +729,14 @@ class ManagementLink(RequestLink):
     """The operations on one entity."""
 
     vocabulary = ReplyVocabulary.MANAGEMENT
+    has_transactions = True
 
-    def perform(self, request: NodeRequest) -> NodeReply:
+    def perform(self, request: NodeRequest, transaction: Transaction | None) -> NodeReply:
         namespace = self.server.node.namespace
         for right in management_node.rights_for(request.operation, namespace.behaves):
             if not self.server.grants.allow(self.resource, right, self.server.node.clock()):
                 raise unauthorized(self.resource, right)
-        body = management_node.perform(request.operation, namespace, self.path, request.body)
+        body = management_node.perform(request.operation, namespace, self.path, request.body, transaction)
         if management_node.finds_nothing(request.operation, body):
             return NodeReply(status=204, description="No content")
         return NodeReply(status=200, description="OK", body=body)
@@ -735,192 +745,3 @@ class ManagementLink(RequestLink):
 def request_link(server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddress) -> RequestLink:
     kind = CbsLink if address.kind is NodeKind.CBS else ManagementLink
     return kind(server, link, address)
-
-
-SESSION_FILTER: Final = "com.microsoft:session-filter"
-SHARED_SESSION_FILTER: Final = "com.microsoft:non-exclusive-session-filter"
-LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
-TIMEOUT: Final = "com.microsoft:timeout"
-BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
-SESSION_WAIT_SECONDS: Final = 60.0
-_ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
-"""Refusals that are not a mistake of the client."""
-
-
-def attach(server: BrokerLinkOwner, event: AttachRequested) -> None:
-    """Answer one attach: serve the link, refuse it or, by a fault, stay silent."""
-    try:
-        _serve(server, event)
-    except AmqpRefusal as refusal:
-        _refuse(server, event.link, refusal)
-    except BrokerError as error:
-        _refuse(server, event.link, refusal_of(error))
-
-
-def _refuse(server: BrokerLinkOwner, link: Link, refusal: AmqpRefusal) -> None:
-    link.refuse(error_of(tracked(refusal)))
-    if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
-        server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
-
-
-def attach_latency(server: BrokerLinkOwner, event: AttachRequested) -> float:
-    """Return the seconds by which faults of the entity delay the answer."""
-    try:
-        address = _address_of(event)
-    except AmqpRefusal:
-        return 0.0
-    operations = _operations_of(event.link, address) | {Operation.ATTACH}
-    caller = server.caller(address.resource, _right_for(event.link, address))
-    return sum(server.node.faults.latency(address.path, operations, direction, caller) for direction in Direction)
-
-
-def _serve(server: BrokerLinkOwner, event: AttachRequested) -> None:
-    link = event.link
-    if not link.is_requested:
-        return  # the client detached while its answer was delayed
-    if len(server.links) >= MAX_LINKS:
-        raise too_many_links()
-    address = _address_of(event)
-    if address.kind is not NodeKind.CBS:
-        right = _right_for(link, address)
-        if not server.grants.allow(address.resource, right, server.node.clock()):
-            raise unauthorized(address.resource, right)
-        if _is_cut(server, link, address):
-            return
-    if isinstance(link, ReceiverLink):
-        _serve_sender(server, link, address)
-    elif isinstance(link, SenderLink):
-        _serve_receiver(server, link, address, event)
-
-
-def _is_cut(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> bool:
-    """Return whether a fault leaves the attach unanswered. Raises AmqpRefusal if the fault refuses it."""
-    faults = server.node.faults
-    if faults.is_quiet:
-        return False
-    right = _right_for(link, address)
-    caller = server.caller(address.resource, right)
-    verdict = faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address), caller)
-    refusal = refusal_by(verdict, server.node.namespace.name, address.path, right)
-    if refusal is not None:
-        raise refusal
-    if verdict is FaultVerdict.RESET:
-        server.abort()
-    elif verdict is FaultVerdict.DISCONNECT:
-        server.disconnect(address.path)
-    return verdict is not FaultVerdict.SERVE
-
-
-def _operations_of(link: Link, address: NodeAddress) -> frozenset[Operation]:
-    """Return the operations under which faults find the link."""
-    if address.kind is NodeKind.MANAGEMENT:
-        return ReplyLink.operations
-    return IncomingLink.operations if isinstance(link, ReceiverLink) else OutgoingLink.operations
-
-
-def _address_of(event: AttachRequested) -> NodeAddress:
-    """Return the node that a client requests: the target of its sender or the source of its receiver."""
-    terminus = event.target if isinstance(event.link, ReceiverLink) else event.source
-    address = getattr(terminus, "address", None)
-    if not isinstance(address, str):
-        raise AmqpRefusal(
-            "amqp:not-implemented", "a link needs an address; transactions and dynamic nodes are not served", 501
-        )
-    return parse_address(address)
-
-
-def _right_for(link: Link, address: NodeAddress) -> Right | None:
-    """Return the right that opens the link. A management node opens with any right and checks each request."""
-    if address.kind is NodeKind.MANAGEMENT:
-        return None
-    return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
-
-
-def _serve_sender(server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
-    """Serve a client that sends messages to an entity or requests to a node."""
-    if address.kind is NodeKind.ENTITY:
-        target = server.node.namespace.send_target(address.path)
-        target.intake.check_open()
-        limit = target.intake.max_message_bytes
-        batch = {Symbol(BATCH_SIZE): ULong(min(limit, MAX_BATCH_BYTES))}
-        link.accept_attach(
-            properties=batch if server.node.namespace.behaves.tell_batch_size else None, max_message_size=limit
-        )
-        server.largest = max(server.largest, limit)
-        server.serve(IncomingLink(server, link, address.path, address.resource, target))
-        return
-    if address.kind is NodeKind.MANAGEMENT:
-        server.node.namespace.owner(address.path)
-    elif any(isinstance(each, CbsLink) for each in server.links.values()):
-        raise AmqpRefusal("amqp:not-allowed", f"a connection has one sender to {CBS}: close the present one first", 400)
-    accept_requests(link, address)
-    server.serve(request_link(server, link, address))
-
-
-def _serve_receiver(server: BrokerLinkOwner, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
-    """Serve a client that receives messages of a queue or session, or replies of a node."""
-    if address.kind is not NodeKind.ENTITY:
-        if address.kind is NodeKind.MANAGEMENT:
-            server.node.namespace.owner(address.path)
-        link.accept_attach()
-        server.serve(ReplyLink(server, link, address))
-        return
-    messages = server.node.namespace.message_queue(address.path)
-    served = OutgoingLink(server, link, address.path, address.resource, messages)
-    wanted = _SessionWanted.of(event)
-    if wanted is None:
-        messages.attach(served.consumer)
-        link.accept_attach()
-    elif isinstance(messages, SessionQueue):
-        wanted.accept(served, messages)
-    else:
-        raise session_not_allowed(address.path)
-    server.serve(served)
-
-
-class _SessionWanted:
-    """A receiver's session filter, and the answer to it."""
-
-    def __init__(self, source: Source, name: str, value: Any, timeout_ms: object) -> None:
-        self._source = source
-        self._name = name
-        self._value = value
-        self._timeout = timeout_ms / 1000 if isinstance(timeout_ms, int) else SESSION_WAIT_SECONDS
-        self._id = value.value if isinstance(value, Described) else value
-
-    @classmethod
-    def of(cls, event: AttachRequested) -> _SessionWanted | None:
-        source = event.source
-        for name, value in ((source and source.filter) or {}).items():
-            if name == SHARED_SESSION_FILTER:
-                raise AmqpRefusal("amqp:not-implemented", "a session has one receiver: accept it exclusively", 501)
-            if source is not None and name == SESSION_FILTER:
-                return cls(source, name, value, event.properties.get(TIMEOUT))
-        return None
-
-    def accept(self, served: OutgoingLink, messages: SessionQueue) -> None:
-        """Attach to the session now, or wait for the next available one. Raises BrokerError, AmqpRefusal."""
-        if self._id is None:
-            until = served.server.node.clock() + self._timeout
-            messages.attach_to_next_session(served.consumer, until, partial(self._answer, served))
-        elif isinstance(self._id, str):
-            self._confirm(served, messages.attach_to_session(served.consumer, self._id))
-        else:
-            raise bad_argument(f"the session filter is {self._id!r}; it has to be a string or null")
-
-    def _answer(self, served: OutgoingLink, session: MessageSession | None) -> None:
-        if session is not None:
-            self._confirm(served, session)
-            return
-        served.gone()
-        served.link.refuse(error_of(tracked(no_session_in_time(self._timeout), served.tracker)))
-        served.server.forget(served)
-
-    def _confirm(self, served: OutgoingLink, session: MessageSession) -> None:
-        given = Described(self._value.descriptor, session.id) if isinstance(self._value, Described) else session.id
-        ticks = TICKS_AT_EPOCH + round(session.locked_until * TICKS_PER_SECOND)
-        served.link.accept_attach(
-            self._source.with_filter({**(self._source.filter or {}), self._name: given}),
-            properties={Symbol(LOCKED_UNTIL): ticks},
-        )
-        served.server.node.flush_soon(served.server)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from servicebus_sandbox.broker.broker_errors import EntityDisabled, MessageTooLa
 from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Right, Tier
 from servicebus_sandbox.broker.message import Message, StoredMessage
 from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST, MESSAGE_COST
-from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue, Settlement, Settling
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
 from servicebus_sandbox.broker.subscription_rules.message_properties import Value
 from servicebus_sandbox.broker.subscription_rules.rules import (
@@ -36,6 +37,7 @@ from servicebus_sandbox.broker.subscription_rules.rules import (
     TrueFilter,
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Subscription
+from servicebus_sandbox.broker.transaction import Act, Transaction
 from servicebus_sandbox.faults import Operation
 
 _RULE, _NO_ACTION, _SQL_ACTION = ULong(0x137_0000_0004), ULong(0x137_0000_0005), ULong(0x137_0000_0006)
@@ -160,6 +162,14 @@ class Arguments:
     namespace: BrokerNamespace
     path: str
     values: Mapping[str, Any]
+    transaction: Transaction | None = None
+
+    def do(self, act: Callable[[], object], hold: Callable[[], Act], *, is_send: bool = False) -> None:
+        """Do an act now, or reserve it in the request's transaction."""
+        if self.transaction is None:
+            act()
+        else:
+            self.transaction.include(self.namespace.top_level(self.path), hold, is_send=is_send)
 
     @property
     def messages(self) -> MessageQueue:
@@ -222,8 +232,12 @@ class Arguments:
         return [token.bytes_le for token in self.items("lock-tokens", UUID)]
 
 
-def perform(operation: str, namespace: BrokerNamespace, path: str, body: object) -> dict[str, Any] | None:
+def perform(
+    operation: str, namespace: BrokerNamespace, path: str, body: object, transaction: Transaction | None = None
+) -> dict[str, Any] | None:
     """Perform one operation on the entity at `path`. Return the reply's value, None for an empty reply.
+
+    A settlement, a schedule, a cancellation and a session's state belong to the transaction, all else is done at once.
 
     Raises AmqpRefusal and BrokerError.
     """
@@ -234,7 +248,7 @@ def perform(operation: str, namespace: BrokerNamespace, path: str, body: object)
         raise bad_argument(f"the body of '{operation}' has to be a map")
     if operation.removeprefix(VENDOR) in _MANAGING:
         namespace.charge(MANAGEMENT_COST)
-    return act(Arguments(namespace, path, body or {}))
+    return act(Arguments(namespace, path, body or {}, transaction))
 
 
 def operations_of(operation: str) -> frozenset[Operation]:
@@ -335,36 +349,42 @@ def _batch_delete(arguments: Arguments) -> dict[str, Any]:
     return {"message-count": Int(queue.delete_waiting(before, most, session_id))}
 
 
-_DISPOSITIONS: Final = frozenset({"completed", "abandoned", "defered", "deferred", "suspended"})
+_DISPOSITIONS: Final = {
+    "completed": Settling.COMPLETE,
+    "abandoned": Settling.ABANDON,
+    "defered": Settling.DEFER,
+    "deferred": Settling.DEFER,
+    "suspended": Settling.DEAD_LETTER,
+}
 
 
 def _update_disposition(arguments: Arguments) -> None:
     queue, status = arguments.messages, arguments.text("disposition-status")
-    added = arguments.values.get("properties-to-modify") or None
-    tokens = arguments.lock_tokens()
-    if status in _DISPOSITIONS:
-        queue.check_held(tokens)  # settle all or none
+    kind = _DISPOSITIONS.get(status)
+    if kind is None:
+        raise bad_argument(
+            f"'disposition-status' is '{status}'; it has to be completed, abandoned, defered or suspended"
+        )
+    settlement = Settlement(
+        kind,
+        arguments.values.get("properties-to-modify") or None,
+        arguments.optional_text("deadletter-reason") or "",
+        arguments.optional_text("deadletter-description") or "",
+    )
+    tokens = list(dict.fromkeys(arguments.lock_tokens()))
     for token in tokens:
-        match status:
-            case "completed":
-                queue.complete(token)
-            case "abandoned":
-                queue.abandon(token, added)
-            case "defered" | "deferred":
-                queue.defer(token, added)
-            case "suspended":
-                reason = arguments.optional_text("deadletter-reason") or ""
-                description = arguments.optional_text("deadletter-description") or ""
-                queue.dead_letter(token, reason, description, added)
-            case _:
-                raise bad_argument(
-                    f"'disposition-status' is '{status}'; it has to be completed, abandoned, defered or suspended"
-                )
+        queue.check_settling(token, settlement)
+    for token in tokens:
+        arguments.do(partial(queue.settle, token, settlement), partial(queue.hold, token, settlement))
 
 
 def _schedule(arguments: Arguments) -> dict[str, Any]:
-    target = arguments.namespace.send_target(arguments.path)
-    numbers = target.intake.send([_scheduled(item) for item in arguments.items("messages", dict)])
+    intake = arguments.namespace.send_target(arguments.path).intake
+    messages = [_scheduled(item) for item in arguments.items("messages", dict)]
+    if arguments.transaction is None:
+        return {"sequence-numbers": Array.of(int, intake.send(messages))}
+    numbers = [intake.schedule.new_number() for _ in messages]
+    arguments.do(lambda: None, partial(intake.hold, messages, numbers=numbers), is_send=True)
     return {"sequence-numbers": Array.of(int, numbers)}
 
 
@@ -379,7 +399,9 @@ def _scheduled(item: Mapping[str, Any]) -> Message:
 
 
 def _cancel(arguments: Arguments) -> None:
-    arguments.namespace.send_target(arguments.path).intake.schedule.cancel(arguments.items("sequence-numbers", int))
+    schedule = arguments.namespace.send_target(arguments.path).intake.schedule
+    numbers = arguments.items("sequence-numbers", int)
+    arguments.do(partial(schedule.cancel, numbers), partial(schedule.hold, numbers), is_send=True)
 
 
 def _get_session_state(arguments: Arguments) -> dict[str, Any]:
@@ -393,7 +415,9 @@ def _set_session_state(arguments: Arguments) -> None:
     most = arguments.namespace.tier.max_message_bytes
     if state is not None and len(state) > most:
         raise MessageTooLarge(arguments.path, len(state), most)
-    arguments.sessions.set_session_state(arguments.text("session-id"), state or None)  # an empty state is none
+    sessions, name = arguments.sessions, arguments.text("session-id")
+    state = state or None  # an empty state is none
+    arguments.do(partial(sessions.set_session_state, name, state), partial(sessions.hold_session_state, name, state))
 
 
 def _renew_session_lock(arguments: Arguments) -> dict[str, Any]:

@@ -39,9 +39,9 @@ from servicebus_sandbox.amqp_server.broker_links import (
     BrokerLinkOwner,
     DelayLine,
     IncomingLink,
-    attach_latency,
 )
-from servicebus_sandbox.amqp_server.broker_links import attach as attach_link
+from servicebus_sandbox.amqp_server.link_attach import attach as attach_link
+from servicebus_sandbox.amqp_server.link_attach import attach_latency
 from servicebus_sandbox.amqp_server.message_codec import AmqpPropertyCodec
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.agenda import earliest
@@ -110,6 +110,7 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
         super().__init__(node.container_id, STRANGER_LIMITS)
         self.node = node
         self.container_id: str | None = None
+        self.transactions = node.namespace.transactions()
         self._verdict = ConnectionVerdict.SERVE
         self._met: dict[CaseKey, ConnectionVerdict] = {}
         self._lines = {direction: DelayLine(self.stir) for direction in Direction}

@@ -117,6 +117,13 @@ class MessageLockLost(BrokerError):
         )
 
 
+class MessageHeld(MessageLockLost):
+    """A message whose settling belongs to a transaction that has not ended."""
+
+    def __init__(self, path: str) -> None:
+        BrokerError.__init__(self, f"this message of '{path}' is settled in a transaction; wait for its end")
+
+
 class SessionLockLost(BrokerError):
     """An act on a session that its caller does not hold."""
 
@@ -145,6 +152,27 @@ class SessionNeeded(InvalidOperation):
             "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. "
             f"Accept a session of '{path}'."
         )
+
+
+class TransactionUnknown(BrokerError):
+    """A transaction that is not open on this connection. The words are the service's."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Transaction hasn't been declared yet, or has already been discharged. It may have timed out: the server "
+            "Transaction timeout is: 00:02:00"
+        )
+
+
+class TransactionRolledBack(BrokerError):
+    """A commit that could not be done whole."""
+
+    def __init__(self, cause: BrokerError) -> None:
+        super().__init__(f"the transaction is rolled back: {cause}")
+
+
+class TransactionLimit(BrokerError):
+    """More transactions, messages or bytes than are allowed."""
 
 
 class FilterSyntaxError(BrokerError):

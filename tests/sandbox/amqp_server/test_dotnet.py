@@ -21,6 +21,7 @@ from tests.sandbox.amqp_server.dotnet_values import (
 
 from servicebus_amqp.encoding.codec import Array, Int, Symbol, Timestamp, UByte, UInt
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox.broker.queues.message_queue import COMPLETE
 
 VENDOR = "com.microsoft:"
 
@@ -87,7 +88,7 @@ async def test_a_peek_lock_receiver_settles_in_every_way(port, dotnet):
 async def test_a_lock_that_is_gone_is_told_by_its_condition(port, dotnet):
     await dotnet.send(await dotnet.sender("orders"), message(b"x"))
     (delivery,) = await dotnet.receive(await dotnet.receiver("orders"), 1)
-    port.namespace.queue("orders").messages.complete(delivery.fields[2])
+    port.namespace.queue("orders").messages.settle(delivery.fields[2], COMPLETE)
     outcome = await dotnet.settle(delivery, ACCEPTED)
     assert (code(outcome), outcome.value[0].value[0]) == (0x25, "com.microsoft:message-lock-lost")
 

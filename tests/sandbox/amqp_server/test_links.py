@@ -26,7 +26,6 @@ from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
-    Coordinator,
     Error,
     Modified,
     Rejected,
@@ -118,13 +117,6 @@ async def test_disabled_entities_take_no_links(port, peer, refused):
     for link in (peer.sender("orders"), peer.receiver("orders")):
         with pytest.raises(refused, match="entity-disabled"):
             await peer.attached(link)
-
-
-async def test_transactions_are_refused_by_name(peer, refused):
-    link = peer.session.attach_sender("tx", Source(address="here"), Coordinator())
-    peer.flush()
-    with pytest.raises(refused, match="amqp:not-implemented"):
-        await peer.attached(link)
 
 
 async def test_deleting_an_entity_detaches_its_links(port, peer, sender):

@@ -18,6 +18,7 @@ from servicebus_sandbox.broker.broker_errors import (
 )
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
 from servicebus_sandbox.broker.queues.agenda import CreditBucket
+from servicebus_sandbox.broker.queues.message_queue import COMPLETE
 from servicebus_sandbox.broker.subscription_rules.rules import Rule, SqlFilter
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.specs import NamespaceSpec
@@ -84,7 +85,7 @@ def test_a_topic_copies_to_every_subscription(world, message, token):
     received = [world.receiver(each.messages).receive_one() for each in subscriptions]
     assert [stored.message.payload for stored in received] == ["x", "x"]
     assert [stored.enqueued_sequence_number for stored in received] == [1, 1]
-    subscriptions[0].messages.complete(token(received[0]))
+    subscriptions[0].messages.settle(token(received[0]), COMPLETE)
     assert [each.counts().active for each in subscriptions] == [0, 1]
 
 

@@ -20,7 +20,7 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry, Pings, QueueSettings, SubscriptionSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow
-from servicebus_sandbox.broker.queues.message_queue import EXPIRED, REASON, Consumer
+from servicebus_sandbox.broker.queues.message_queue import COMPLETE, EXPIRED, REASON, Consumer, Settlement, Settling
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 FIVE_SECONDS = timedelta(seconds=5)
@@ -64,7 +64,7 @@ def test_a_lock_outlives_its_receiver_and_then_expires(world, orders, message, t
     world.pass_time(0.1)
     assert other.receive_one().delivery_count == 1
     with pytest.raises(MessageLockLost):
-        orders.messages.complete(lock)
+        orders.messages.settle(lock, COMPLETE)
 
 
 def test_the_token_settles_after_the_receiver_has_left(world, orders, message, token):
@@ -72,7 +72,7 @@ def test_the_token_settles_after_the_receiver_has_left(world, orders, message, t
     receiver = world.receiver(orders.messages)
     lock = token(receiver.receive_one())
     orders.messages.detach(receiver.consumer)
-    orders.messages.complete(lock)
+    orders.messages.settle(lock, COMPLETE)
     assert len(orders.messages) == 0
 
 
@@ -80,7 +80,7 @@ def test_too_many_deliveries_end_in_the_dead_letter_queue(world, orders, message
     orders.intake.send([message("bad")])
     receiver = world.receiver(orders.messages)
     for _ in range(3):
-        orders.messages.abandon(token(receiver.receive_one()))
+        orders.messages.settle(token(receiver.receive_one()), Settlement(Settling.ABANDON))
     dead = world.receiver(orders.dead_letters).receive_one()
     assert dead.message.payload == "bad"
     assert dead.added is not None
@@ -91,21 +91,21 @@ def test_too_many_deliveries_end_in_the_dead_letter_queue(world, orders, message
 
 def test_dead_letters_can_be_completed_but_not_dead_lettered(world, orders, message, token):
     orders.intake.send([message()])
-    orders.messages.dead_letter(token(world.receiver(orders.messages).receive_one()))
+    orders.messages.settle(token(world.receiver(orders.messages).receive_one()), Settlement(Settling.DEAD_LETTER))
     lock = token(world.receiver(orders.dead_letters).receive_one())
     with pytest.raises(InvalidOperation):
-        orders.dead_letters.dead_letter(lock)
-    orders.dead_letters.complete(lock)
+        orders.dead_letters.settle(lock, Settlement(Settling.DEAD_LETTER))
+    orders.dead_letters.settle(lock, COMPLETE)
     assert orders.counts().total == 0
 
 
 def test_dead_letters_never_expire_nor_run_out_of_deliveries(world, message, token):
     queue = world.namespace.create_queue("q", QueueSettings(default_ttl=FIVE_SECONDS, max_delivery_count=1))
     queue.intake.send([message()])
-    queue.messages.dead_letter(token(world.receiver(queue.messages).receive_one()))
+    queue.messages.settle(token(world.receiver(queue.messages).receive_one()), Settlement(Settling.DEAD_LETTER))
     receiver = world.receiver(queue.dead_letters)
     for _ in range(5):
-        queue.dead_letters.abandon(token(receiver.receive_one()))
+        queue.dead_letters.settle(token(receiver.receive_one()), Settlement(Settling.ABANDON))
     world.pass_time(timedelta(days=30))
     assert queue.counts().dead_letter == 1
 
@@ -113,7 +113,7 @@ def test_dead_letters_never_expire_nor_run_out_of_deliveries(world, message, tok
 def test_receiving_deferred_is_all_or_nothing(world, orders, message, token):
     orders.intake.send([message("a"), message("b")])
     for stored in world.receiver(orders.messages).receive():
-        orders.messages.defer(token(stored))
+        orders.messages.settle(token(stored), Settlement(Settling.DEFER))
     with pytest.raises(MessageNotFound, match="9"):
         orders.messages.receive_deferred([1, 9])
     assert len(orders.messages.receive_deferred([2, 1])) == 2
@@ -187,7 +187,7 @@ def test_a_full_queue_takes_no_more_and_a_batch_enters_whole_or_not(world, messa
     with pytest.raises(QuotaExceeded, match="small"):
         queue.intake.send([message(size=chunk), message(size=chunk)])
     assert queue.counts().active == 4
-    queue.messages.complete(token(world.receiver(queue.messages).receive_one()))
+    queue.messages.settle(token(world.receiver(queue.messages).receive_one()), COMPLETE)
     queue.intake.send([message(size=chunk), message(size=chunk)])
     assert queue.counts().active == 5
 
@@ -363,7 +363,7 @@ def test_while_a_receiver_waits_expiry_is_on_time(lazy, message, token):
     queue.intake.send([message("deferred", ttl=5), message("later", ttl=20)])
     receiver = lazy.receiver(queue.messages)
     for stored in receiver.receive():
-        queue.messages.defer(token(stored))
+        queue.messages.settle(token(stored), Settlement(Settling.DEFER))
     queue.messages.grant(receiver.consumer, 1)
     lazy.pass_time(6)
     assert [stored.message.payload for stored in queue.messages.peek(0, 10)] == ["later"]
@@ -377,7 +377,7 @@ def test_a_lock_that_ends_after_the_time_to_live_ends_the_message(lazy, message,
     queue.intake.send([message("held", ttl=5)])
     stored = lazy.receiver(queue.messages).receive_one()
     lazy.pass_time(6)
-    queue.messages.abandon(token(stored))
+    queue.messages.settle(token(stored), Settlement(Settling.ABANDON))
     assert counts(queue) == (0, 0)
 
 
@@ -385,7 +385,7 @@ def test_a_deferred_message_that_is_over_is_not_received(lazy, message, token):
     queue = lazy.namespace.create_queue("q")
     queue.intake.send([message("m", ttl=5)])
     stored = lazy.receiver(queue.messages).receive_one()
-    queue.messages.defer(token(stored))
+    queue.messages.settle(token(stored), Settlement(Settling.DEFER))
     lazy.pass_time(6)
     assert counts(queue) == (1, 0)
     with pytest.raises(MessageNotFound):
@@ -432,7 +432,7 @@ def test_deleting_takes_the_oldest_waiting_ones(world, message, token):
     queue.intake.send([message(name) for name in "abcde"])
     receiver = world.receiver(queue.messages)
     receiver.receive_one()
-    queue.messages.defer(token(receiver.receive_one()))
+    queue.messages.settle(token(receiver.receive_one()), Settlement(Settling.DEFER))
     cutoff = world.clock.now + 1
     world.pass_time(5)
     queue.intake.send([message("late")])

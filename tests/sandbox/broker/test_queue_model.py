@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from servicebus_sandbox.broker.broker_errors import MessageLockLost, MessageNotFound
 from servicebus_sandbox.broker.entity_settings import Expiry, QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.queues.message_queue import Consumer
+from servicebus_sandbox.broker.queues.message_queue import COMPLETE, Consumer, Settlement, Settling
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 LOCK, MAX_DELIVERIES = 10, 3
@@ -136,27 +136,29 @@ class QueueMachine(RuleBasedStateMachine):
         assert stored.locked_until == known.locked_until
 
     @precondition(lambda self: self.at("locked"))
-    @rule(
-        data=st.data(),
-        how=st.sampled_from(["complete", "abandon", "release", "defer", "dead_letter", "renew"]),
-    )
+    @rule(data=st.data())
+    def renew(self, data):
+        known = data.draw(st.sampled_from(self.at("locked")))
+        self.queue.messages.renew(known.token)
+        known.locked_until = self.now + LOCK
+
+    @precondition(lambda self: self.at("locked"))
+    @rule(data=st.data(), how=st.sampled_from(Settling))
     def settle(self, data, how):
         known = data.draw(st.sampled_from(self.at("locked")))
-        getattr(self.queue.messages, how)(known.token)
+        self.queue.messages.settle(known.token, Settlement(how))
         match how:
-            case "complete":
+            case Settling.COMPLETE:
                 self.model.remove(known)
                 self.lost_tokens.append(known.token)
-            case "abandon" | "release":
-                self.come_back(known, failed=how == "abandon")
-            case "defer":
+            case Settling.ABANDON | Settling.RELEASE:
+                self.come_back(known, failed=how is Settling.ABANDON)
+            case Settling.DEFER:
                 known.deferred = True
                 self.come_back(known, failed=False)
-            case "dead_letter":
+            case Settling.DEAD_LETTER:
                 known.place = "dead"
                 self.lost_tokens.append(known.token)
-            case "renew":
-                known.locked_until = self.now + LOCK
 
     @precondition(lambda self: self.at("deferred"))
     @rule(data=st.data())
@@ -207,7 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
     def lost_locks_stay_lost(self):
         for token in self.lost_tokens[-2:]:
             try:
-                self.queue.messages.complete(token)
+                self.queue.messages.settle(token, COMPLETE)
             except MessageLockLost:
                 continue
             raise AssertionError("a lost lock settled a message")

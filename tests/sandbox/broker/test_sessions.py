@@ -16,7 +16,7 @@ from servicebus_sandbox.broker.broker_errors import (
 )
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.queues.message_queue import Consumer
+from servicebus_sandbox.broker.queues.message_queue import COMPLETE, Consumer, Settlement, Settling
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 
@@ -70,7 +70,7 @@ def test_a_session_lock_that_ends_counts_and_tells_the_holder(world, payments, s
     world.pass_time(5)
     assert [type(error) for error in receiver.ended] == [SessionLockLost]
     with pytest.raises(SessionLockLost):
-        payments.messages.complete(lock)
+        payments.messages.settle(lock, COMPLETE)
     assert world.receiver(payments.messages, session="a").receive_one().delivery_count == 1
 
 
@@ -79,7 +79,7 @@ def test_a_holder_that_waits_for_more_keeps_the_session(world, payments, send, t
     receiver = world.receiver(payments.messages, session="a")
     payments.messages.grant(receiver.consumer, 2)
     world.pass_time(6)
-    payments.messages.complete(token(receiver.got[0]))
+    payments.messages.settle(token(receiver.got[0]), COMPLETE)
     send("a2")
     world.namespace.run()
     world.pass_time(6)
@@ -147,7 +147,7 @@ def test_new_messages_reach_the_holder(world, payments, send):
 def test_deferred_messages_belong_to_their_session(world, payments, send, token):
     send("a1 b1")
     receiver = world.receiver(payments.messages, session="a")
-    payments.messages.defer(token(receiver.receive_one()))
+    payments.messages.settle(token(receiver.receive_one()), Settlement(Settling.DEFER))
     with pytest.raises(SessionLockLost):
         payments.messages.receive_deferred([1], session_id="b")
     world.receiver(payments.messages, session="b")
@@ -174,7 +174,7 @@ def test_sessions_are_listed_by_messages_or_by_state(world, payments, send):
 def test_dead_letters_of_sessions_need_no_session(world, payments, send, token):
     send("a1")
     receiver = world.receiver(payments.messages, session="a")
-    payments.messages.dead_letter(token(receiver.receive_one()), "bad")
+    payments.messages.settle(token(receiver.receive_one()), Settlement(Settling.DEAD_LETTER, reason="bad"))
     assert payloads(world.receiver(payments.dead_letters).receive()) == ["a1"]
 
 
@@ -301,12 +301,12 @@ class SessionMachine(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(known.hand)))
         token = known.hand.pop(number)
         if completing:
-            self.messages.complete(token)
+            self.messages.settle(token, COMPLETE)
         else:
-            self.messages.abandon(token)
+            self.messages.settle(token, Settlement(Settling.ABANDON))
             self.come_back(known, number, failed=True)
         with pytest.raises(SessionLockLost):
-            self.messages.complete(token)
+            self.messages.settle(token, COMPLETE)
 
     @rule(session=st.sampled_from(SESSIONS))
     def renew(self, session):

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from uuid import UUID
 
 from servicebus_sandbox.broker.broker_errors import (
     BatchTooLong,
     EntityDisabled,
+    EntityNotFound,
     InvalidOperation,
     MessageTooLarge,
     QuotaExceeded,
@@ -25,6 +27,7 @@ from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Queue
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId
 from servicebus_sandbox.broker.queues.agenda import FILTER_COST, MESSAGE_COST, Agenda
 from servicebus_sandbox.broker.queues.message_queue import DelayedMessages, Schedule
+from servicebus_sandbox.broker.transaction import Act
 
 
 class DuplicateWindow:
@@ -104,6 +107,9 @@ class Intake:
         self._is_limited = agenda.credits is not None
         self._duplicates: DuplicateWindow | None = None
         self._latecomers = DelayedMessages(agenda, self._arrive)
+        self._held = 0
+        """Bytes of messages in transactions."""
+        self._is_gone = False
         self.last_send_at = agenda.clock()
         self.apply(settings)
 
@@ -127,13 +133,16 @@ class Intake:
             self._duplicates.seconds = window
 
     def clear(self) -> None:
-        """Drop the scheduled and delayed messages of a deleted entity."""
+        """Drop the scheduled and delayed messages of a deleted entity, which accepts no more."""
+        self._is_gone, self._can_send = True, False
         self.schedule.clear()
         self._latecomers.clear()
 
     def check_open(self) -> None:
         """Raise EntityDisabled if the entity's status forbids sending."""
         if not self._can_send:
+            if self._is_gone:
+                raise EntityNotFound(self.path)
             raise EntityDisabled(self.path, self._status.value)
 
     def send(self, messages: Sequence[Message], *, late: float = 0.0) -> list[int]:
@@ -142,6 +151,39 @@ class Intake:
         With `late` they become visible after that many seconds; their numbers are unknown, 0. Raises EntityDisabled,
         MessageTooLarge, BatchTooLong, InvalidOperation (no session id), QuotaExceeded, Throttled.
         """
+        self._admit(messages)
+        now = self.last_send_at = self._agenda.clock()
+        if late:
+            self._latecomers.hold(messages, now + late, now)
+            return [NO_NUMBER] * len(messages)
+        if len(messages) == 1:
+            return [self._store(messages[0], now)]
+        return [self._store(message, now) for message in messages]
+
+    def hold(self, messages: Sequence[Message], *, late: float = 0.0, numbers: Sequence[int] = ()) -> Act:
+        """Check messages as `send` does, and keep room for them until their transaction ends. Raises as `send`.
+
+        late: as of `send`. numbers: of scheduled messages, from `schedule.new_number`; default: new ones at the commit.
+        """
+        size = self._admit(messages)
+        self._held += size
+
+        def release() -> None:
+            self._held -= size
+
+        def perform() -> None:
+            release()
+            now = self.last_send_at = self._agenda.clock()
+            if late:
+                self._latecomers.hold(messages, now + late, now)
+                return
+            for message, number in zip_longest(messages, numbers):
+                self._store(message, now, number)
+
+        return Act(check=self.check_open, perform=perform, release=release, size=size, messages=len(messages))
+
+    def _admit(self, messages: Sequence[Message]) -> int:
+        """Check messages and make room for them; return their bytes."""
         self.check_open()
         most = self._admission.max_batch_messages
         if most is not None and len(messages) > most:
@@ -155,13 +197,7 @@ class Intake:
                     self._check(message)
                 arriving += message.size
         self._make_room(arriving)
-        now = self.last_send_at = self._agenda.clock()
-        if late:
-            self._latecomers.hold(messages, now + late, now)
-            return [NO_NUMBER] * len(messages)
-        if len(messages) == 1:
-            return [self._store(messages[0], now)]
-        return [self._store(message, now) for message in messages]
+        return arriving
 
     def forward(self, message: Message) -> None:
         """Accept a message that another entity forwards, regardless of the status.
@@ -178,9 +214,9 @@ class Intake:
         if self._agenda.full and (blocked_by := self._agenda.full_entity()) is not None:
             raise QuotaExceeded(blocked_by, self._quota_bytes)
         if arriving > self._room or self._is_topic:  # every copy counts for a topic
-            self._room = self._quota_bytes - self._size()
+            self._room = self._quota_bytes - self._held - self._size()
             if arriving > max(0, self._room):
-                self._agenda.full[self.path] = lambda: self._size() + arriving > self._quota_bytes
+                self._agenda.full[self.path] = lambda: self._held + self._size() + arriving > self._quota_bytes
                 raise QuotaExceeded(self.path, self._quota_bytes, self._size())
         self._room -= arriving
 
@@ -195,7 +231,7 @@ class Intake:
         if self._needs_session and message.session_id is None:
             raise InvalidOperation(f"'{self.path}' requires sessions and the message has no session id; set one")
 
-    def _store(self, message: Message, now: float) -> int:
+    def _store(self, message: Message, now: float, number: int | None = None) -> int:
         if message.content_type == PING_CONTENT_TYPE and self._drops_pings:
             return NO_NUMBER
         if message.message_id is None:
@@ -203,5 +239,5 @@ class Intake:
         if self._duplicates is not None and not self._duplicates.is_new(message.message_id, now):
             return NO_NUMBER
         if message.scheduled_at is not None and message.scheduled_at > now:
-            return self.schedule.add(message, message.scheduled_at, now)
+            return self.schedule.add(message, message.scheduled_at, now, number)
         return self._enter(message, now)

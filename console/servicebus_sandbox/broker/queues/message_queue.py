@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 from heapq import heappop, heappush, merge
 from itertools import islice
 
@@ -18,6 +20,7 @@ from servicebus_sandbox.broker.broker_errors import (
     EntityDisabled,
     EntityNotFound,
     InvalidOperation,
+    MessageHeld,
     MessageLockLost,
     MessageNotFound,
     QuotaExceeded,
@@ -26,6 +29,7 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.entity_settings import DeliveryRules
 from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage, Travel
 from servicebus_sandbox.broker.queues.agenda import MESSAGE_COST, Agenda, Deadlines, earliest
+from servicebus_sandbox.broker.transaction import Act
 
 # Scheduled messages: stored, listed, cancelled, and released when due. Delayed ones are only not visible yet.
 
@@ -46,6 +50,8 @@ class Schedule:
         self._new_number = new_number
         self._release = release
         self._store = MessageStore()
+        self._held: set[int] = set()
+        """Numbers of messages whose cancellation belongs to a transaction."""
         self._due: Deadlines[int] = Deadlines(self._deadline)
 
     def __len__(self) -> int:
@@ -55,24 +61,61 @@ class Schedule:
     def size_bytes(self) -> int:
         return self._store.size_bytes
 
-    def add(self, message: Message, when: float, now: float) -> int:
-        """Store the message until `when` (epoch seconds); return the number that cancels it."""
-        number = self._new_number()
-        self._store.add(StoredMessage(message, number, now, expires_at=when, state=MessageState.SCHEDULED))
-        self._due.add(when, number)
-        self._agenda.call_at(when, self)
+    def new_number(self) -> int:
+        """Return the number of a message that a transaction may add."""
+        return self._new_number()
+
+    def add(self, message: Message, when: float, now: float, number: int | None = None) -> int:
+        """Store the message until `when` (epoch seconds); return the number that cancels it.
+
+        number: given before; default: a new one.
+        """
+        number = number or self._new_number()
+        stored = StoredMessage(message, number, now, expires_at=when, state=MessageState.SCHEDULED)
+        self._store.add(stored)
+        self._await(stored)
         return number
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        """Remove these messages, all or none. Raises MessageNotFound if one is missing."""
-        found = []
-        for number in numbers:
-            stored = self._store.get(number)
-            if stored is None:
-                raise MessageNotFound(self.path, number)
-            found.append(stored)
-        for stored in found:
+        """Remove these messages, all or none. Raises MessageNotFound if one is missing or held."""
+        for stored in [self._free(number) for number in dict.fromkeys(numbers)]:
             self._store.remove(stored)
+
+    def hold(self, numbers: Sequence[int]) -> Act:
+        """Reserve a cancellation for a transaction: until its end the messages stay, even when due.
+
+        Raises as `cancel`.
+        """
+        found = [self._free(number) for number in dict.fromkeys(numbers)]
+        held = [stored.sequence_number for stored in found]
+        self._held.update(held)
+
+        def perform() -> None:
+            self._held.difference_update(held)
+            self.cancel(held)
+
+        def release() -> None:
+            self._held.difference_update(held)
+            for stored in found:
+                self._await(stored)
+
+        return Act(check=lambda: [self._stored(number) for number in held], perform=perform, release=release)
+
+    def _stored(self, number: int) -> StoredMessage:
+        stored = self._store.get(number)
+        if stored is None:
+            raise MessageNotFound(self.path, number)
+        return stored
+
+    def _await(self, stored: StoredMessage) -> None:
+        if stored.expires_at is not None:
+            self._due.add(stored.expires_at, stored.sequence_number)
+            self._agenda.call_at(stored.expires_at, self)
+
+    def _free(self, number: int) -> StoredMessage:
+        if number in self._held:
+            raise MessageNotFound(self.path, number)
+        return self._stored(number)
 
     def clear(self) -> None:
         self._store = MessageStore()
@@ -83,7 +126,7 @@ class Schedule:
     def run_due(self, now: float) -> float | None:
         for number in self._due.due(now):
             stored = self._store.get(number)
-            if stored is not None:
+            if stored is not None and number not in self._held:
                 self._store.remove(stored)
                 self._release(stored.message, now)
         return self._due.next()
@@ -277,6 +320,29 @@ REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 EXPIRED, TOO_OFTEN = "TTLExpiredException", "MaxDeliveryCountExceeded"
 
 
+class Settling(Enum):
+    """The end of a lock by its receiver."""
+
+    COMPLETE = "the message is removed"
+    ABANDON = "the delivery has failed and counts; the message is available again or, after too many, dead-lettered"
+    RELEASE = "the message returns unseen, without counting"
+    DEFER = "only `receive_deferred` returns the message from now on"
+    DEAD_LETTER = "the message moves to the dead-letter queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """An outcome, whether it came on a link or as a request. reason, description: of a dead letter."""
+
+    kind: Settling
+    added: dict[str, object] | None = None
+    reason: str = ""
+    description: str = ""
+
+
+COMPLETE, RELEASE = Settlement(Settling.COMPLETE), Settlement(Settling.RELEASE)
+
+
 class MessageQueue:
     """One line of messages with its consumers.
 
@@ -309,6 +375,8 @@ class MessageQueue:
         self._lane = Lane()
         self._consumers: dict[Consumer, None] = {}
         self._tokens: dict[bytes, StoredMessage] = {}
+        self._held: set[bytes] = set()
+        """Tokens of messages whose settling belongs to a transaction."""
         self._locks: Deadlines[int] = Deadlines(self._lock_deadline)
         self._expiries: Deadlines[int] = Deadlines(self._expiry_deadline)
         self._lanes_to_serve: dict[Lane, None] = {}
@@ -525,11 +593,6 @@ class MessageQueue:
             raise MessageLockLost(self.path)
         return stored
 
-    def check_held(self, tokens: Sequence[bytes]) -> None:
-        """Raise MessageLockLost unless all tokens hold locks, so that all or none are settled."""
-        for token in tokens:
-            self._locked(token)
-
     def _unlock(self, token: bytes) -> StoredMessage:
         stored = self._locked(token)
         del self._tokens[token]
@@ -538,36 +601,49 @@ class MessageQueue:
 
     # ------------------------------------------------------------------ settling
 
-    def complete(self, token: bytes) -> None:
-        """Remove the message. As all settling, raises MessageLockLost for an unknown token."""
-        self._remove(self._unlock(token))
+    def settle(self, token: bytes, settlement: Settlement) -> None:
+        """End the lock of a message. Raises as `check_settling`."""
+        self.check_settling(token, settlement)
+        self._apply(token, settlement)
 
-    def abandon(self, token: bytes, added: dict[str, object] | None = None) -> None:
-        """Count a failed delivery; the message is available again or, after too many, dead-lettered."""
-        stored = self._unlock(token)
-        stored.add_properties(added)
-        self._give_back(stored, failed=True)
+    def check_settling(self, token: bytes, settlement: Settlement) -> None:
+        """Raise MessageLockLost for an unknown token, or one in a transaction; InvalidOperation to bury a dead letter.
 
-    def release(self, token: bytes) -> None:
-        """Return the message unseen, without counting."""
-        self._give_back(self._unlock(token), failed=False)
-
-    def defer(self, token: bytes, added: dict[str, object] | None = None) -> None:
-        """Defer the message; only `receive_deferred` returns it from now on."""
-        stored = self._unlock(token)
-        stored.add_properties(added)
-        stored.state = MessageState.DEFERRED
-        self._give_back(stored, failed=False)
-
-    def dead_letter(
-        self, token: bytes, reason: str = "", description: str = "", added: dict[str, object] | None = None
-    ) -> None:
-        """Move the message to the dead-letter queue. Raises InvalidOperation on a dead-letter queue."""
-        if self.dead_letters is None:
+        A list of messages is checked first, so that all are settled or none.
+        """
+        if settlement.kind is Settling.DEAD_LETTER and self.dead_letters is None:
             raise InvalidOperation(f"'{self.path}' is a dead-letter queue itself; complete the message instead")
+        self._locked(token)
+        if token in self._held:
+            raise MessageHeld(self.path)
+
+    def hold(self, token: bytes, settlement: Settlement) -> Act:
+        """Reserve the settling of a message for a transaction: its lock goes on, no other act settles it.
+
+        Raises as `check_settling`. The act cannot be done once the lock has ended.
+        """
+        self.check_settling(token, settlement)
+        self._held.add(token)
+
+        def perform() -> None:
+            self._held.discard(token)
+            self._apply(token, settlement)
+
+        return Act(check=partial(self._locked, token), perform=perform, release=partial(self._held.discard, token))
+
+    def _apply(self, token: bytes, settlement: Settlement) -> None:
         stored = self._unlock(token)
-        stored.add_properties(added)
-        self._bury(stored, reason, description)
+        kind = settlement.kind
+        if kind is Settling.COMPLETE:
+            self._remove(stored)
+            return
+        stored.add_properties(settlement.added)
+        if kind is Settling.DEAD_LETTER:
+            self._bury(stored, settlement.reason, settlement.description)
+            return
+        if kind is Settling.DEFER:
+            stored.state = MessageState.DEFERRED
+        self._give_back(stored, failed=kind is Settling.ABANDON)
 
     def receive_deferred(
         self, numbers: Sequence[int], *, settles_on_delivery: bool = False, session_id: str | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from servicebus_sandbox.broker.broker_errors import (
@@ -22,6 +23,7 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.broker.queues.agenda import Deadlines, earliest
 from servicebus_sandbox.broker.queues.message_queue import Consumer, Lane, MessageQueue
+from servicebus_sandbox.broker.transaction import Act
 
 Answer = Callable[["MessageSession | None"], None]
 
@@ -235,6 +237,16 @@ class SessionQueue(MessageQueue):
         """Set the session's state. Raises SessionLockLost."""
         session = self._sessions.held(session_id)
         session.state, session.state_set_at = state, self._agenda.clock()
+
+    def hold_session_state(self, session_id: str, state: bytes | None) -> Act:
+        """Reserve a change of the session's state for a transaction; its lock must not change hands. As above."""
+        holder = self._sessions.held(session_id).holder
+
+        def check() -> None:
+            if self._sessions.held(session_id).holder is not holder:
+                raise SessionLockLost(self.path, session_id)
+
+        return Act(check=check, perform=partial(self.set_session_state, session_id, state), release=lambda: None)
 
     def session_ids(self, *, state_set_since: float | None = None) -> list[str]:
         """Return the sessions with messages or a state; with a time, those whose state was set since then."""

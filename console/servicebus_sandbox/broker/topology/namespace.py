@@ -43,6 +43,7 @@ from servicebus_sandbox.broker.queues.message_queue import Forwarder, MessageQue
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
 from servicebus_sandbox.broker.subscription_rules.message_properties import PropertyCodec, SystemFieldCodec
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, ArrivingMessage, Rule, RuleSet
+from servicebus_sandbox.broker.transaction import Transactions
 
 # Queues, topics and subscriptions: settings, counts, and the way of their messages.
 #
@@ -546,6 +547,15 @@ class BrokerNamespace:
                 yield subscription.path
 
     # ------------------------------------------------------------------ being driven
+
+    def transactions(self) -> Transactions:
+        """Return the transactions of a new connection."""
+        return Transactions(self._agenda)
+
+    def top_level(self, path: str) -> str:
+        """Return the queue or topic to which a path belongs, in lower case: a topic's subscriptions are one with it."""
+        entity = self.owner(path)
+        return (entity.topic if isinstance(entity, Subscription) else entity).path.lower()
 
     def charge(self, cost: int) -> None:
         """Take the credits of an operation, if there is a limit. Raises Throttled."""

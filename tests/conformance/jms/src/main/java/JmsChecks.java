@@ -7,6 +7,7 @@ import jakarta.jms.MapMessage;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
 import jakarta.jms.Session;
 import jakarta.jms.StreamMessage;
 import jakarta.jms.TextMessage;
@@ -34,7 +35,12 @@ public class JmsChecks {
     check("what is sent to a topic is received from its subscription", JmsChecks::subscribe);
     check("an anonymous producer sends to a queue", JmsChecks::sendAnonymously);
     check("a missing queue is an invalid destination", JmsChecks::missQueue);
-    check("a transacted session is refused, and the connection goes on", JmsChecks::refuseTransaction);
+    if (given.length > 3) {
+      check("a transacted session is refused, and the connection goes on", JmsChecks::refuseTransaction);
+    } else {
+      check("a transacted session sends and receives at its commit", JmsChecks::commit);
+      check("a rollback leaves nothing that was sent, and the lock of what was received", JmsChecks::rollBack);
+    }
     check("a wrong password is refused", session -> refuseLogin(name, "wrong"));
     check("an unknown name is refused", session -> refuseLogin("nobody", key));
     System.exit(0);
@@ -137,6 +143,44 @@ public class JmsChecks {
       return;
     }
     throw new AssertionError("it was found");
+  }
+
+  private static void commit(Session session) throws Exception {
+    Queue orders = session.createQueue("orders");
+    session.createProducer(orders).send(session.createTextMessage("before"));
+    try (Connection connection = new JmsConnectionFactory(name, key, url).createConnection()) {
+      connection.start();
+      Session transacted = connection.createSession(true, Session.SESSION_TRANSACTED);
+      MessageConsumer consumer = transacted.createConsumer(orders);
+      receive(consumer);
+      MessageProducer producer = transacted.createProducer(orders);
+      producer.send(transacted.createTextMessage("one"));
+      producer.send(transacted.createTextMessage("two"));
+      MessageConsumer outside = session.createConsumer(orders);
+      expect(outside.receive(500) == null, "a message was seen before the commit");
+      outside.close();
+      transacted.commit();
+      for (String text : List.of("one", "two")) {
+        TextMessage message = (TextMessage) receive(consumer);
+        expect(message.getText().equals(text), message.getText());
+      }
+      transacted.commit();
+    }
+    expect(session.createConsumer(orders).receive(500) == null, "a message is left after the commit");
+  }
+
+  private static void rollBack(Session session) throws Exception {
+    Queue orders = session.createQueue("orders");
+    session.createProducer(orders).send(session.createTextMessage("stays"));
+    try (Connection connection = new JmsConnectionFactory(name, key, url).createConnection()) {
+      connection.start();
+      Session transacted = connection.createSession(true, Session.SESSION_TRANSACTED);
+      receive(transacted.createConsumer(orders));
+      transacted.createProducer(orders).send(transacted.createTextMessage("never"));
+      transacted.rollback();
+    }
+    MessageConsumer outside = session.createConsumer(orders);
+    expect(outside.receive(500) == null, "what was rolled back is there");
   }
 
   private static void refuseTransaction(Session session) throws Exception {

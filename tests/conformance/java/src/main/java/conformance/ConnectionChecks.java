@@ -68,10 +68,6 @@ final class ConnectionChecks {
         at.expectEmpty();
     }
 
-    static void refusesTransactions(Namespace at) {
-        Expect.fails(RuntimeException.class, () -> at.sender("orders").createTransaction());
-    }
-
     static void administratesQueues(Namespace at) {
         ServiceBusAdministrationClient administration = administration(at.connectionString);
         QueueProperties made = administration.createQueue("made", new CreateQueueOptions()

@@ -25,7 +25,7 @@ import java.util.stream.Stream;
 public final class Main {
     private static final List<Class<?>> CHECKS = List.of(
         MessageChecks.class, SettlementChecks.class, SessionChecks.class, TopicChecks.class, ConnectionChecks.class,
-        FaultChecks.class);
+        FaultChecks.class, TransactionChecks.class);
     private static final int AT_A_TIME = 8;
     private static final int CHECK_SECONDS = 40;
 
