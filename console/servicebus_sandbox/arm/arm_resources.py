@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -95,7 +95,7 @@ def _patch_namespace(call: ArmRequest) -> ArmResponse:
 async def _open(call: ArmRequest) -> ArmNamespace:
     name, region, tags, tier = call.names[0], call.body().get("location"), _tags(call), _tier(call)
     capacity, kept, activation = _capacity(call, tier, default=1), _kept(call), call.places.activation_s
-    complaint = complaint_about(name)
+    complaint = _complaint_about(name)
     if complaint is not None:
         raise ArmRefusal(400, "BadRequest", complaint)
     if not isinstance(region, str) or not region:
@@ -175,16 +175,21 @@ def _owner(call: ArmRequest) -> NamespaceOwner:
 
 
 def _check_name(call: ArmRequest) -> ArmResponse:
-    name = call.body().get("name")
-    complaint = complaint_about(name if isinstance(name, str) else "")
-    if complaint is not None:
-        return ArmResponse(200, {"nameAvailable": False, "reason": "InvalidName", "message": complaint})
-    if call.places.get(str(name)) is not None:
-        return ArmResponse(200, {"nameAvailable": False, "reason": "NameInUse", "message": "Name already in use"})
-    return ArmResponse(200, {"nameAvailable": True, "reason": "None"})
+    return check_name(call, lambda name: call.places.get(name) is None)
 
 
-def complaint_about(name: str) -> str | None:
+def check_name(call: ArmRequest, is_free: Callable[[str], bool]) -> ArmResponse:
+    """Answer whether the name in the body can be given to a namespace or an alias."""
+    given = call.body().get("name")
+    name = given if isinstance(given, str) else ""
+    reason, message = ("InvalidName", complaint) if (complaint := _complaint_about(name)) else ("None", None)
+    if complaint is None and not is_free(name):
+        reason, message = "NameInUse", "Name already in use"
+    found = {"nameAvailable": reason == "None", "reason": reason}
+    return ArmResponse(200, found if message is None else found | {"message": message})
+
+
+def _complaint_about(name: str) -> str | None:
     if len(name) in _LENGTHS and _NAME.fullmatch(name):
         return None
     return f"'{name}' is no name for a namespace: 6 to 50 letters, digits and single hyphens, a letter first"

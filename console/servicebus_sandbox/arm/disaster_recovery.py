@@ -18,7 +18,7 @@ from servicebus_sandbox.arm.arm_request import (
     read_address,
     resource_id,
 )
-from servicebus_sandbox.arm.arm_resources import complaint_about
+from servicebus_sandbox.arm.arm_resources import check_name
 from servicebus_sandbox.broker.entity_settings import Tier
 
 _WORDS = ("namespaces", "disasterrecoveryconfigs")
@@ -104,14 +104,7 @@ def _require_role(call: ArmRequest, wanted: str, alias: Alias) -> None:
 def _check_name(call: ArmRequest) -> ArmResponse:
     if call.names[1].lower() != _CHECK:
         raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no POST for '{'/'.join(call.words)}'")
-    given = call.body().get("name")
-    name = given if isinstance(given, str) else ""
-    complaint = complaint_about(name)
-    if complaint is not None:
-        return ArmResponse(200, {"nameAvailable": False, "reason": "InvalidName", "message": complaint})
-    if _is_free(call, name):
-        return ArmResponse(200, {"nameAvailable": True, "reason": "None"})
-    return ArmResponse(200, {"nameAvailable": False, "reason": "NameInUse", "message": "Name already in use"})
+    return check_name(call, lambda name: _is_free(call, name))
 
 
 def _is_free(call: ArmRequest, name: str) -> bool:

@@ -122,29 +122,23 @@ def write_rules(parent: ElementTree.Element, rules: Sequence[AuthorizationRule])
     element = ElementTree.SubElement(parent, "AuthorizationRules")
     for rule in rules:
         described = ElementTree.SubElement(element, "AuthorizationRule", {"i:type": _KIND})
-        add_child(described, "ClaimType", "SharedAccessKey")
-        add_child(described, "ClaimValue", "None")
-        rights = ElementTree.SubElement(described, "Rights")
+        for name, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None"), ("Rights", None)):
+            add_child(described, name, text)
         for right in rule.listed_rights:
-            add_child(rights, "AccessRights", right.value)
-        add_child(described, "KeyName", rule.name)
-        add_child(described, "PrimaryKey", rule.primary_key)
-        add_child(described, "SecondaryKey", rule.secondary_key)
+            add_child(described[-1], "AccessRights", right.value)
+        for name, text in zip(("KeyName", "PrimaryKey", "SecondaryKey"), (rule.name, *rule.keys), strict=True):
+            add_child(described, name, text)
 
 
 def _read_rule(element: ElementTree.Element) -> AuthorizationRule:
     rights = [_RIGHT((right.text or "").strip()) for right in element.findall("{*}Rights/{*}AccessRights")]
     return AuthorizationRule(
-        name=_text(element, "KeyName"),
+        name=text_of(element.find("{*}KeyName")),
         rights=frozenset(rights),
         sent_rights=tuple(dict.fromkeys(rights)),
-        primary_key=_text(element, "PrimaryKey") or new_key(),
-        secondary_key=_text(element, "SecondaryKey") or new_key(),
+        primary_key=text_of(element.find("{*}PrimaryKey")) or new_key(),
+        secondary_key=text_of(element.find("{*}SecondaryKey")) or new_key(),
     )
-
-
-def _text(element: ElementTree.Element, name: str) -> str:
-    return (element.findtext(f"{{*}}{name}") or "").strip()
 
 
 CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"

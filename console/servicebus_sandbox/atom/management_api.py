@@ -134,7 +134,9 @@ _MAX_NUMBER = 2**31 - 1
 _BAD_REQUEST, _MISSING, _TAKEN = 400, 404, 409
 _FEED = {"Content-Type": "application/atom+xml;type=feed;charset=utf-8"}
 _SECURE = {"Strict-Transport-Security": "max-age=31536000"}
-_LISTS = (ResourceKind.QUEUES, ResourceKind.TOPICS, ResourceKind.NAMESPACE)
+_LISTED = (ResourceKind.QUEUES, ResourceKind.TOPICS)
+_PLAIN = (*_LISTED, ResourceKind.NAMESPACE)
+"""The kinds whose answers have no Strict-Transport-Security."""
 _BELOW_TOPICS = (ResourceKind.SUBSCRIPTIONS, ResourceKind.SUBSCRIPTION, ResourceKind.RULES, ResourceKind.RULE)
 _SUPPLEMENTS = (
     ("forward_to", "servicebussupplementaryauthorization"),
@@ -267,7 +269,7 @@ class ManagementApi:
                 answer = refused(refusal.status, str(refusal), self._tail(request, resource, owner))
         except tuple(error for error, _, _ in _REFUSALS) as error:
             answer = self._refuse(request, resource, owner, error)
-        is_plain = answer.status == _OK and resource is not None and resource.kind in _LISTS
+        is_plain = answer.status == _OK and resource is not None and resource.kind in _PLAIN
         return replace(answer, headers={**answer.headers, **({} if is_plain else _SECURE), **tag})
 
     def _owner(self, resource: Resource | None) -> Queue | Topic | None:
@@ -285,23 +287,17 @@ class ManagementApi:
         status, words = next((status, words) for kind, status, words in _REFUSALS if isinstance(error, kind))
         if status == _BAD_REQUEST:
             self._complaints.about(type(error).__name__, f"refused a request to its management: {error}")
-        sentence = str(error)
-        if isinstance(error, InvalidSettings) and error.field:
-            sentence = _named(error)
+        sentence = _named(error) if isinstance(error, InvalidSettings) and error.field else str(error)
         if resource is None or resource.kind not in _BELOW_TOPICS:
-            return refused(status, f"{words}{sentence}", self._tail(request, resource, owner))
-        if status not in (_MISSING, _TAKEN) or isinstance(owner, Queue):
-            return refused(status, sentence, self._tail(request, resource, owner))
-        if owner is None:
+            sentence = f"{words}{sentence}"
+        elif status in (_MISSING, _TAKEN) and isinstance(owner, Topic):
+            return self._missing_or_taken(resource.names[1:], owner, error, status)
+        elif status in (_MISSING, _TAKEN) and owner is None:
             sentence = f"{sentence}: no topic of the namespace policy of '{self._namespace.name}' has this path"
-            return refused(status, sentence, self._tail(request, resource, owner))
-        return self._missing_or_taken(request, resource, owner, error, status)
+        return refused(status, sentence, self._tail(request, resource, owner))
 
-    def _missing_or_taken(
-        self, request: AtomRequest, resource: Resource, topic: Topic, error: Exception, status: int
-    ) -> AtomResponse:
-        """Return the broker's own refusal for a subscription or rule of an existing topic."""
-        names = resource.names[1:]
+    def _missing_or_taken(self, names: tuple[str, ...], topic: Topic, error: Exception, status: int) -> AtomResponse:
+        """Return the broker's own refusal for a subscription or rule, called `names`, of an existing topic."""
         if isinstance(error, EntityNotFound) and names and not error.path.lower().endswith(f"/{names[-1].lower()}"):
             names = names[:1]  # the subscription above the rule is missing
         entity = f"'{self._named(topic)}{''.join(f'|{name}' for name in names)}'"
@@ -405,18 +401,17 @@ class ManagementApi:
             return AtomResponse(200, missing_document(self._clock()), _FEED)
         return _one(self._entry(request, found, self._described(request, found)))
 
-    def _list_entities(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        queues = resource.kind is ResourceKind.QUEUES
-        found: Sequence[Entity] = self._namespace.queues() if queues else self._namespace.topics()
-        return self._page(request, resource, found)
-
-    def _list_subscriptions(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        return self._page(request, resource, self._namespace.subscriptions(*resource.names))
-
-    def _list_rules(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        return self._page(request, resource, list(self._subscription(resource).rules))
-
-    def _page(self, request: AtomRequest, resource: Resource, found: Sequence[Entity | Rule]) -> AtomResponse:
+    def _list(self, request: AtomRequest, resource: Resource) -> AtomResponse:
+        found: Sequence[Entity | Rule]
+        match resource.kind:
+            case ResourceKind.QUEUES:
+                found = self._namespace.queues()
+            case ResourceKind.TOPICS:
+                found = self._namespace.topics()
+            case ResourceKind.SUBSCRIPTIONS:
+                found = self._namespace.subscriptions(*resource.names)
+            case _:
+                found = list(self._namespace.subscription(*resource.names).rules)
         query = request.query
         skip, top = _count(query, "skip", 0), min(_count(query, "top", MAX_PAGE), MAX_PAGE)
         next_page = None
@@ -486,8 +481,7 @@ class ManagementApi:
         raise AtomRefusal(400, f"the description does not fit the address '/{at.url_path}'")
 
     def _put_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        rules = self._subscription(resource).rules
-        present = rules[resource.names[2]] if request.is_update else None
+        present = self._found(resource) if request.is_update else None
         self._check_match(request, resource)
         rule = read_rule(content_of(request.body), name=resource.names[2])
         act = self._namespace.update_rule if present else self._namespace.create_rule
@@ -517,17 +511,15 @@ class ManagementApi:
     # ------------------------------------------------------------------ describing
 
     def _find(self, resource: Resource) -> Entity:
-        if resource.kind is ResourceKind.SUBSCRIPTION:
-            return self._namespace.subscription(*resource.names)
+        if resource.kind in _BELOW_TOPICS:
+            return self._namespace.subscription(*resource.names[:2])
         return self._namespace.entity(*resource.names)
 
-    def _subscription(self, at: Resource) -> Subscription:
-        return self._namespace.subscription(*at.names[:2])
-
     def _found(self, resource: Resource) -> Entity | Rule:
-        if resource.kind is ResourceKind.RULE:
-            return self._subscription(resource).rules[resource.names[2]]
-        return self._find(resource)
+        entity = self._find(resource)
+        if resource.kind is ResourceKind.RULE and isinstance(entity, Subscription):
+            return entity.rules[resource.names[2]]
+        return entity
 
     def _described(
         self, request: AtomRequest, found: Entity | Rule, *, made_at: float | None = None, in_list: bool = False
@@ -556,19 +548,13 @@ class ManagementApi:
         Mapping[tuple[str, ResourceKind], Callable[[ManagementApi, AtomRequest, Resource], AtomResponse]]
     ] = {
         ("GET", ResourceKind.NAMESPACE): _get_namespace,
-        ("GET", ResourceKind.QUEUES): _list_entities,
-        ("GET", ResourceKind.TOPICS): _list_entities,
-        ("GET", ResourceKind.SUBSCRIPTIONS): _list_subscriptions,
-        ("GET", ResourceKind.RULES): _list_rules,
-        ("GET", ResourceKind.ENTITY): _get_entity,
-        ("GET", ResourceKind.SUBSCRIPTION): _get_entity,
-        ("GET", ResourceKind.RULE): _get_entity,
-        ("PUT", ResourceKind.ENTITY): _put,
-        ("PUT", ResourceKind.SUBSCRIPTION): _put,
+        **dict.fromkeys([("GET", kind) for kind in (*_LISTED, ResourceKind.SUBSCRIPTIONS, ResourceKind.RULES)], _list),
+        **{
+            (method, kind): act
+            for method, act in (("GET", _get_entity), ("PUT", _put), ("DELETE", _delete))
+            for kind in (ResourceKind.ENTITY, ResourceKind.SUBSCRIPTION, ResourceKind.RULE)
+        },
         ("PUT", ResourceKind.RULE): _put_rule,
-        ("DELETE", ResourceKind.ENTITY): _delete,
-        ("DELETE", ResourceKind.SUBSCRIPTION): _delete,
-        ("DELETE", ResourceKind.RULE): _delete,
     }
 
 
@@ -591,11 +577,8 @@ def refused(status: int, sentence: str, tail: str = "") -> AtomResponse:
 
 def _unauthorized(request: AtomRequest, resource: Resource) -> str:
     """Return the service's words for a request below a topic that its token does not allow."""
-    verb = (
-        "Enumerate"
-        if resource.kind in (ResourceKind.SUBSCRIPTIONS, ResourceKind.RULES)
-        else _VERBS.get(request.method, request.method)
-    )
+    is_list = resource.kind in (ResourceKind.SUBSCRIPTIONS, ResourceKind.RULES)
+    verb = "Enumerate" if is_list else _VERBS.get(request.method, request.method)
     operation = f"{verb}{resource.kind.name.capitalize()}"
     place = f"sb://{request.authority}/{resource.url_path}"
     return f"SubCode=40100: Unauthorized : Unauthorized access for '{operation}' operation on endpoint '{place}'"
