@@ -48,15 +48,17 @@ def parked(messages: int = 1_205, *held: tuple[str, int], oldest: str = "payment
         (parked(), ["payments part of 1,205 oldest 3m50s"]),
         (parked(1_205, ("Payments", 213)), ["payments at least 213 oldest 3m50s"]),
         (parked(213, ("payments", 213)), ["payments 213 oldest 3m50s"]),
+        (parked(213, ("payments", 300)), ["payments 213 oldest 3m50s"]),
+        (parked(213, ("payments", 200), ("orders", 20)), ["payments at most 200 oldest 3m50s", "orders at most 20"]),
         (parked(213, ("payments", 200), ("gone", 13)), ["payments 200 oldest 3m50s", "gone 13"]),
-        (parked(213, ("orders", 3), oldest="orders"), ["orders 3 oldest 3m50s", "payments part of 210"]),
+        (parked(213, ("orders", 3), oldest="orders"), ["orders at least 3 oldest 3m50s", "payments part of 210"]),
         (replace(parked(), parked=None), ["payments an unknown number oldest 3m50s"]),
         (MADE.snapshot(parked=ParkedView(messages=0, read_at=AT, known=10, queues=10)), ["nothing is parked"]),
         (
             MADE.snapshot(parked=ParkedView(messages=7, read_at=AT, known=10, queues=10)),
             ["7 for destinations that no syphon has met yet"],
         ),
-        (parked(9, *((f"e{number}", 9 - number) for number in range(9))), ["e0 9", "e1 8", "e2 7", "and 7 more"]),
+        (parked(45, *((f"e{number}", 9 - number) for number in range(9))), ["e0 9", "e1 8", "e2 7", "and 7 more"]),
     ],
 )
 def test_what_is_parked_for_each_destination(snapshot: Snapshot, rows: list[str]) -> None:

@@ -145,6 +145,10 @@ def trend(per_second: float | None) -> Trend | None:
     return Trend.GROWING if per_second > 0 else Trend.DRAINING
 
 
+LONGEST_ESTIMATE: Final = 7 * 24 * 3600.0
+"""Seconds beyond which an estimate is no use to anybody."""
+
+
 def seconds_until(now: float, goal: float, per_second: float | None) -> float | None:
     """Return the seconds until `now` reaches `goal` at that speed; None: it never does.
 

@@ -417,11 +417,8 @@ class BoardTroubles:
 
     @property
     def text(self) -> str:
-        """Return the failures as a sentence; empty: there are none."""
-        return "; ".join(
-            f"{board} cannot be {direction}: {reason}"
-            for (board, direction), (_, reason, _) in sorted(self._failed.items())
-        )
+        """Return the failures as a sentence, each with its task and board; empty: there are none."""
+        return "; ".join(dict.fromkeys(reason for _, (_, reason, _) in sorted(self._failed.items())))
 
     @property
     def since(self) -> float | None:

@@ -188,14 +188,14 @@ class FleetEntity:
     """The newest ping of any engine."""
     last_ping_good: bool | None = None
     held_back: int | None = None
-    """Messages that syphons hold back for it; None: no syphon has met one."""
+    """Messages that syphons hold back for it; None: no syphon has met one. Two of one queue may know of the same."""
     slow: int = 0
     """Engines at which it is slow."""
 
     @property
     def disagrees(self) -> bool:
-        """Return whether reporting engines differ about it."""
-        return sum(1 for _, count in self.states if count) > 1
+        """Return whether reporting engines that send to it differ about it."""
+        return sum(1 for state, count in self.states if count and state is not State.UNKNOWN) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -374,5 +374,17 @@ _NAMES: Final = tuple(one.name for one in fields(EntityView))
 
 
 def pairing_of(snapshot: Snapshot) -> PairingView:
-    """Return the pairing over all engines that a snapshot shows."""
-    return fold(snapshot.entities, snapshot.fleet, snapshot.at, snapshot.syphon.destinations)
+    """Return the pairing over all engines that a snapshot shows.
+
+    Two syphons of one queue may know of the same messages: none holds back more than is parked.
+    """
+    found = fold(snapshot.entities, snapshot.fleet, snapshot.at, snapshot.syphon.destinations)
+    parked = snapshot.parked
+    if parked is None or parked.known < parked.queues or sum(one.total.held_back or 0 for one in found.entities) == 0:
+        return found
+    most = [min(one.total.held_back or 0, parked.messages) for one in found.entities]
+    bounded = tuple(
+        replace(one, total=replace(one.total, held_back=held)) if held < (one.total.held_back or 0) else one
+        for one, held in zip(found.entities, most, strict=True)
+    )
+    return replace(found, entities=bounded)

@@ -470,7 +470,7 @@ def dissenters(entity: FleetEntity, view: FleetView) -> Part:
     """Return the smaller side of a disagreement: "healthy at web-1, web-2"; empty where engines agree."""
     if not entity.disagrees:
         return ()
-    sides = engines_by_state(entity, view)
+    sides = {state: side for state, side in engines_by_state(entity, view).items() if state is not State.UNKNOWN}
     state, (count, side) = min(sides.items(), key=lambda pair: (pair[1][0], WORST_FIRST.index(pair[0])))
     if len(side) != count:  # states without names
         return (f"{count:,} {state}",)

@@ -335,8 +335,8 @@ class ServiceBusBoard:
 def describe_failure(error: Exception, path: str, task: str) -> FleetBoardError:
     """Return the error of a board for a failure of the namespace, in one sentence with the remedy."""
     kind = failure_kind(error)
-    sentence = _SENTENCES.get(kind, "{task} the board {path} failed").format(
-        path=path, task=task, right=_rights(_NEEDS[task], str(error))
+    sentence = _SENTENCES.get(kind, "{kind}, {task} the board {path}").format(
+        kind=kind, path=path, task=task, right=_rights(_NEEDS[task], str(error))
     )
     reason = repeated(masked(" ".join(str(error).split())))
     return FleetBoardError(

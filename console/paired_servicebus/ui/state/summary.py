@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
-from paired_servicebus.core.backlog.depth_readings import seconds_until
+from paired_servicebus.core.backlog.depth_readings import LONGEST_ESTIMATE, seconds_until
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_condition import condition_of
@@ -292,6 +292,13 @@ def parked_text(snapshot: Snapshot, now: float) -> str:
     return number + _trend(sums.growth if sums.messages else None) + ends
 
 
+def parked_part(snapshot: Snapshot, now: float) -> Part:
+    """Return the part on parked messages: with trend and end, the number alone, nothing."""
+    text, sums = parked_text(snapshot, now), sum_backlog(snapshot)
+    is_plain = not sums.messages or sums.old or sums.known < sums.queues
+    return (text, "") if is_plain else (text, f"{count(sums.messages)} parked", "")
+
+
 def lost_text(snapshot: Snapshot) -> str:
     """Return the messages that are neither delivered nor on their way: dead-lettered and stranded ones."""
     dead, stranded = sum_backlog(snapshot).dead_lettered, sum(stranded_messages(snapshot.unused).values())
@@ -312,7 +319,8 @@ def room(snapshot: Snapshot, now: float) -> Part:
 def _seconds_to_full(queue: QueueView) -> float | None:
     if queue.size_bytes is None or not queue.limit_bytes or (queue.bytes_growth or 0.0) <= 0:
         return None
-    return seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
+    left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
+    return left if left is not None and left <= LONGEST_ESTIMATE else None
 
 
 def _trend(growth: float | None) -> str:
@@ -572,7 +580,7 @@ def _rows_of_waits(snapshot: Snapshot, waits: Entities, now: float) -> tuple[Sum
     """Return the rows while callers wait for a busy namespace, and no entity is away."""
     why = ("throttling never fails over: the namespace is at its limit, not away", "throttled, which never fails over")
     heals = ("ends when the namespace accepts more, or fewer sends come", "ends with fewer sends")
-    backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot), "")
+    backlog = parked_part(snapshot, now), (syphon_text(snapshot), "")
     lost = bool(lost_entities(snapshot))
     return (
         SummaryRow((wait(waits, now),), Role.STATEMENT if lost else Role.SUSPECT),
@@ -587,7 +595,7 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     (state, worst), *others = groups.items()
     rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
     role = Role.FAILED_OVER if _level(snapshot) is Level.WRONG else Role.SUSPECT
-    backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot), "")
+    backlog = parked_part(snapshot, now), (syphon_text(snapshot), "")
     lost = [(text,)] if (text := lost_text(snapshot)) else []
     why = (cause(worst, now), callers(snapshot, now))
     head = verdict(pairing, state, worst, now)
@@ -634,7 +642,7 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     if pairing.fleet is not None and len(pairing.engines) > 1:
         reporting = len(pairing.engines) - (len(pairing.unreported) if pairing.old_since is None else 0)
         states[-1] += f" at {plural(reporting, 'engine')}"
-    backlog = [(parked_text(snapshot, now), ""), (syphon_text(snapshot), "")]
+    backlog = [parked_part(snapshot, now), (syphon_text(snapshot), "")]
     role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot), Role.SUSPECT)
     slow = [one.path for one in pairing.entities if one.is_slow]
     slows = [name_list(slow, before="slow: ")] if slow else []
@@ -643,11 +651,11 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     fine = SummaryRow((callers(snapshot, now), (readiness_text(snapshot),)))
     alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
     if old := old_part(pairing, now):
-        last: list[Part] = [(f"last known: {text}", f"last: {text}") for text in states]
-        last[-1] += (f"last: {short}",)
+        counts = ", ".join(states)
+        last = (f"last known: {counts}", f"last: {counts}", f"last: {', '.join((*states[:-1], short))}")
         heals = ("heals itself when the secondary answers", "heals when it answers")
         lines = SummaryRow((callers(snapshot, now),), Role.STATEMENT), SummaryRow((old,))
-        known = SummaryRow((backlog[0], heals, *last), Role.MUTED)
+        known = SummaryRow((heals, tuple(filter(None, backlog[0])), last), Role.MUTED)
         return (*lines, known, SummaryRow((todo(snapshot), *_alarms(snapshot))))
     return (first, *alarms, fine, SummaryRow((todo(snapshot), *(backlog if away else []))))
 

@@ -13,7 +13,7 @@ from paired_servicebus.core.backlog.backlog_totals import (
     stranded_messages,
     sum_backlog,
 )
-from paired_servicebus.core.backlog.depth_readings import Trend, seconds_until, trend
+from paired_servicebus.core.backlog.depth_readings import LONGEST_ESTIMATE, Trend, seconds_until, trend
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, UnusedQueue
 from paired_servicebus.core.text.number_format import (
@@ -85,9 +85,9 @@ class DestinationTable(Lines):
         if snapshot is None:
             return [rule("parked", width)]
         found, sums = parked_by_destination(snapshot), sum_backlog(snapshot)
-        rest = max(0, sums.messages - sum(one.held or 0 for one in found)) if sums.is_known else None
+        rest = sums.messages - sum(one.held or 0 for one in found) if sums.is_known else None
         rows = [_destination(one, rest, snapshot, width, view.now) for one in found]
-        if not found or (rest and not any(one.state in DIVERTING for one in found)):
+        if not found or (rest and rest > 0 and not any(one.state in DIVERTING for one in found)):
             text = "nothing is parked" if rest == 0 else f"{count(rest)} for destinations that no syphon has met yet"
             rows.append(line(Span(f" {text if rest is not None else 'unknown: no depth was read'}", Role.MUTED)))
         if len(rows) > height - 1:
@@ -100,9 +100,9 @@ class DestinationTable(Lines):
 
 def _destination(one: Parked, rest: int | None, snapshot: Snapshot, width: int, now: float) -> Line:
     oldest, is_exact = oldest_for(snapshot, one.path)
-    grows = one.state in DIVERTING and rest != 0
-    part = "an unknown number" if rest is None else f"part of {rest:,}"
-    number = (f"at least {one.held:,}" if one.held else part) if grows else count(one.held)
+    part = "an unknown number" if rest is None else f"part of {max(0, rest):,}"
+    bound = "at least" if rest is None or rest > 0 else "at most"
+    number = count(one.held) if rest == 0 else f"{bound} {one.held:,}" if one.held else part
     waits = "" if oldest is None else f"oldest {'' if is_exact else 'at least '}{age(now - oldest)}"
     paused = one.path in snapshot.syphon.paused_destinations
     look = LOOKS[one.state] if one.state is not None else None
@@ -309,7 +309,9 @@ def outlook(queue: QueueView, now: float) -> str:
         return f"empty {time_from_now(seconds_until(number, 0, queue.growth), at)}" if number else "empty"
     if trend(queue.growth) is Trend.GROWING and queue.limit_bytes and queue.size_bytes is not None:
         left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
-        return NOT_KNOWN if left is None else f"full {time_from_now(left, read_at)}"
+        if left is None or left > LONGEST_ESTIMATE:
+            return NOT_KNOWN if left is None else "full >7 days"
+        return f"full {time_from_now(left, read_at)}"
     return NOT_KNOWN
 
 
