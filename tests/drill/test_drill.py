@@ -107,7 +107,9 @@ async def test_a_primary_that_does_not_heal_breaks_its_promise_and_its_messages_
 ) -> None:
     monkeypatch.setattr(drill_plan, "PATIENCE", 2.0)
     monkeypatch.setattr(drill_plan, "MAX_DRAIN_SECONDS", 2.0)
-    running = asyncio.create_task(lab.drill())
+    config = lab.config()
+    config = replace(config, policy=replace(config.policy, send_timeout=3.0, ping_timeout=2.0))
+    running = asyncio.create_task(lab.drill(config))
     while not any("accepts sends again" in line for line in lab.lines):
         assert not running.done(), lab.lines
         if any("disabled is set to SendDisabled" in line for line in lab.lines) and "broken" not in lab.lines:
