@@ -26,7 +26,10 @@ from tests.pipeline.made_journals import journals
 from tests.pipeline.worlds import random_world
 
 WORLDS: Final = int(os.environ.get("PAIRED_WORLDS", "40"))
-SEEDS: Final = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 3 else []) for seed in range(WORLDS)]
+FEW, MORE = 3, 12
+"""Worlds of README's test command, and of .ci/run; `python -m tests.long cases` has all."""
+MARKS: Final = [[] if seed < FEW else [pytest.mark.slow if seed < MORE else pytest.mark.long] for seed in range(WORLDS)]
+SEEDS: Final = [pytest.param(seed, marks=marks) for seed, marks in enumerate(MARKS)]
 JUDGED: Final = ("receipts", "audit", "verdicts", "episodes")
 
 

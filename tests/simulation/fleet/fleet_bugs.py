@@ -252,7 +252,7 @@ FLEET_BUGS: Final = (
     _bug("presences carry no order", Register, "carried", lambda _: ()),
     _bug("an older order overtakes a local one", EngineOrders, "_why_not", local_operators_are_overtaken),
     _bug("a board that is made anew is a new fleet", EngineOrders, "board_unread", reset_forgets),
-    _bug("a signer keeps the right that he lost", Register, "judge_again", keeps_the_right),
+    _bug("a signer keeps the right that he lost", Register, "judge_again", keeps_the_right, rare=51),
     _bug("a boot takes up what was replaced", engine_orders, "to_take_up", takes_up_all),
     _bug("a boot takes up what is over", engine_orders, "to_take_up", takes_up_what_is_over),
     _bug("a board that was created again is not found", BoardReader, "_checked", never_finds_another_queue),
