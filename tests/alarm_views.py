@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paired_servicebus.core.model.pairing_condition import PairingCondition, condition_of
+from paired_servicebus.core.model.pairing_condition import PairingCondition
 from paired_servicebus.core.model.snapshot import (
     Finding,
     FindingVerdict,
     Readiness,
-    Snapshot,
     SyphonStatus,
     SyphonView,
     Trouble,
@@ -39,7 +38,3 @@ def condition(**changes: object) -> PairingCondition:
     syphon = SyphonView(status=SyphonStatus.IDLE, text="nothing to move")
     base = PairingCondition(at=NOON, read_at=NOON, primary="contoso", secondary="contoso-backup", syphon=syphon)
     return replace(base, **changes)  # type: ignore[arg-type]
-
-
-def condition_with(snapshot: Snapshot, **changes: object) -> PairingCondition:
-    return replace(condition_of(snapshot), **changes)  # type: ignore[arg-type]

@@ -23,7 +23,6 @@ from paired_servicebus.core.operator.why_line import outlook, percentile, pings,
 from paired_servicebus.core.text.number_format import format_indices
 
 BEGAN = 1_700_000_000.0
-INTERVAL = 60.0
 
 SPECIFIED = """
                    | unknown     | healthy | suspect     | failed over | forced      | pinned

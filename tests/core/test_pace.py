@@ -256,29 +256,20 @@ def test_it_takes_a_reading_after_the_time_to_prove_it() -> None:
     assert look(still, 141, read_at=130)
 
 
-def test_whoever_moves_some_begins_it_anew() -> None:
+@pytest.mark.parametrize(
+    ("looks", "proven_at"),
+    [
+        pytest.param([(125, {"moved_at": 124})], 154, id="whoever moves some begins it anew"),
+        pytest.param([(120, {"unexplained": 0}), (121, {})], 151, id="messages that are explained end it"),
+        pytest.param([(200, {"away": True})], 260, id="after an outage every engine pauses for 30 s before it tries"),
+    ],
+)
+def test_what_happens_meanwhile_delays_the_proof(looks: list[tuple[int, dict[str, Any]]], proven_at: int) -> None:
     still = Standstill()
-    look(still, 100)
-    look(still, 125, moved_at=124)
-    assert not look(still, 150)
-    assert look(still, 155)
-
-
-def test_messages_that_are_explained_end_it() -> None:
-    still = Standstill()
-    look(still, 100)
-    look(still, 120, unexplained=0)
-    look(still, 121)
-    assert not look(still, 150)
-    assert look(still, 151)
-
-
-def test_after_an_outage_every_engine_has_its_own_pause_until_it_tries() -> None:
-    still = Standstill()
-    look(still, 100)
-    look(still, 200, away=True)
-    assert not look(still, 250), "another engine may wait 30 s before it tries again"
-    assert look(still, 260)
+    for at, more in [(100, {}), *looks]:
+        look(still, at, **more)
+    assert not look(still, proven_at - 1)
+    assert look(still, proven_at)
 
 
 # -- When a backlog without a known syphon stands still: SPEC.md section 4.6.

@@ -9,7 +9,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -72,14 +72,6 @@ def snapshot(**changes: Any) -> Snapshot:
         journal=JournalView(lines=10, lost=2, trouble="full"),
     )  # fmt: skip
     return replace(base, **changes)
-
-
-@contextmanager
-def taken_port() -> Iterator[int]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        yield taken.getsockname()[1]
 
 
 @asynccontextmanager

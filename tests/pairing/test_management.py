@@ -356,13 +356,25 @@ async def test_each_creation_is_tried_three_times() -> None:
     assert found.warnings == (f"1 of 2 backlog queues are ready (1): {PREFIX}0: no",)
 
 
+FULL = "SubCode=40300. The maximum number of resources is reached"
+
+
 @pytest.mark.usefixtures("quick")
-async def test_no_queue_in_the_end_is_an_error() -> None:
-    """No queue in the end: `BacklogQueueError`."""
-    admin = Scripted(creating=(answered(403, "SubCode=40300. The maximum number of resources is reached"),) * 6)
-    with pytest.raises(BacklogQueueError, match=r"none of the 2 backlog queues .* could be created: .*SubCode=40300"):
+@pytest.mark.parametrize(
+    ("answer", "error", "text", "tried"),
+    [
+        (FULL, BacklogQueueError, r"none of the 2 backlog queues .* could be created: .*SubCode=40300", 6),
+        ("(AuthorizationFailed) no role", NamespaceUnreachableError,
+         f"creating {PREFIX}0 in the secondary namespace was refused", 1),
+    ],
+    ids=["no room", "no right"],
+)  # fmt: skip
+async def test_no_queue_in_the_end_is_an_error(answer: str, error: type[Exception], text: str, tried: int) -> None:
+    """No queue in the end: `BacklogQueueError`. An authorization error ends pairing at once."""
+    admin = Scripted(creating=(answered(403, answer),) * 6)
+    with pytest.raises(error, match=text):
         await backlog_queues.ensure(admin, "primary", 2)
-    assert admin.tried == 6
+    assert admin.tried == tried
 
 
 @pytest.mark.usefixtures("quick")
@@ -372,14 +384,6 @@ async def test_a_conflict_with_another_operation_is_tried_again_and_a_queue_that
     admin = Scripted(creating=(conflict, there))
     assert (await backlog_queues.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.tried == 2
-
-
-async def test_an_authorization_error_while_creating_ends_pairing_at_once() -> None:
-    """An authorization error ends pairing at once."""
-    admin = Scripted(creating=(answered(403, "(AuthorizationFailed) no role"),) * 3)
-    with pytest.raises(NamespaceUnreachableError, match=f"creating {PREFIX}0 in the secondary namespace was refused"):
-        await backlog_queues.ensure(admin, "primary", 2)
-    assert admin.tried == 1
 
 
 @pytest.mark.parametrize(

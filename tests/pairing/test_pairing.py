@@ -230,27 +230,20 @@ def client_with(world: World, namespace: str, *rights: Right) -> ServiceBusClien
 # -- claims --------------------------------------------------------------------------------------------------------
 
 
-async def test_send_is_enough_for_the_secondary_client_of_a_pairing_without_a_syphon(world: World) -> None:
+@pytest.mark.parametrize(
+    ("rights", "enable_syphon"), [((Right.SEND,), False), ((Right.SEND, Right.LISTEN), True)], ids=["plain", "syphon"]
+)
+async def test_a_secondary_client_needs_listen_for_the_syphon_alone(
+    world: World, rights: tuple[Right, ...], enable_syphon: bool
+) -> None:
     """Claims: Manage to pair, Send always, Listen only with the syphon."""
-    client = client_with(world, "secondary", Right.SEND)
-    paired = await world.pair(secondary_client=client, **SHORT)
+    client = client_with(world, "secondary", *rights)
+    paired = await world.pair(secondary_client=client, enable_syphon=enable_syphon, **SHORT)
     end = world.fault("disabled", entity="orders")
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("x"))
     end()
-    assert world.parked() == 1
-    assert world.told(Warned) == []
-
-
-async def test_send_and_listen_are_enough_with_the_syphon(world: World) -> None:
-    """Listen only with the syphon."""
-    client = client_with(world, "secondary", Right.SEND, Right.LISTEN)
-    paired = await world.pair(secondary_client=client, enable_syphon=True, **SHORT)
-    end = world.fault("disabled", entity="orders")
-    async with paired.get_queue_sender("orders") as sender:
-        await sender.send_messages(ServiceBusMessage("x"))
-    end()
-    await until(lambda: world.depth("orders") == 1)
+    await until(lambda: (world.parked(), world.depth("orders")) == ((0, 1) if enable_syphon else (1, 0)))
     assert world.told(Warned) == []
 
 

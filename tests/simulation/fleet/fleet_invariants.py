@@ -33,8 +33,6 @@ LAG: Final = 15.0
 """Seconds that decided acts may wait for each other, and for the disk."""
 CREDITS_A_SECOND: Final = 20.0
 FIRST_CREDITS: Final = 5_000.0
-UNREAD_SECONDS: Final = 90.0
-"""Seconds from a deluge to the alarm: a look, and one interval."""
 
 
 class FleetChecker:

@@ -195,7 +195,6 @@ def nothing(*_: Any, **__: Any) -> None:
 # -- destinations --------------------------------------------------------------------------------------------------
 
 shipped_failed: Final = DestinationCircuits.failed
-shipped_delivered: Final = DestinationCircuits.delivered
 shipped_time_left: Final = dead_letter_rules.time_left
 shipped_resume: Final = SyphonPauses.resume
 shipped_unwrap: Final = envelope.unwrap
