@@ -22,7 +22,13 @@ from paired_servicebus.core.backlog.queue_settings import QueueWanted
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.pairing.management import management_port
 from paired_servicebus.pairing.management.management_port import ArmAdmin
-from paired_servicebus.trials import access_experiments, delivery_experiments, entity_experiments, verify_command
+from paired_servicebus.trials import (
+    access_experiments,
+    delivery_experiments,
+    entity_experiments,
+    transaction_experiments,
+    verify_command,
+)
 from paired_servicebus.trials.temporary_entities import RunRecord, Side, past_records
 from paired_servicebus.trials.trial import Experiment, ExperimentResult, Observation, Trial
 from paired_servicebus.trials.verify_command import (
@@ -45,13 +51,14 @@ from servicebus_sandbox import AsyncSandboxCredential, Behavior, NamespaceSpec, 
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import broker_links, management_node, message_codec, namespace_server
 from servicebus_sandbox.atom import entity_xml, management_api
-from servicebus_sandbox.broker import broker_errors
+from servicebus_sandbox.broker import broker_errors, transaction
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
 from servicebus_sandbox.broker.queues import intake
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
 from servicebus_sandbox.broker.queues.message_queue import COMPLETE, MessageQueue, Settlement, Settling
 from servicebus_sandbox.broker.queues.session_queue import SessionTable
 from servicebus_sandbox.broker.topology import namespace as topology
+from servicebus_sandbox.broker.transaction import Transaction
 from servicebus_sandbox.serving import amqp_conditions
 from tests.stage.plays.verbs import Verb, verb
 
@@ -130,7 +137,8 @@ def _drop_footers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _release_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MessageQueue, "release", lambda self, token: self._give_back(self._unlock(token), failed=True))
+    settle, counted = MessageQueue.settle, {Settling.RELEASE: Settlement(Settling.ABANDON)}
+    patch.setattr(MessageQueue, "settle", lambda self, token, by: settle(self, token, counted.get(by.kind, by)))
 
 
 def _sessions_for_all(patch: pytest.MonkeyPatch) -> None:
@@ -176,6 +184,10 @@ def _lose_dead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessageQueue, "settle", lose)
 
 
+def _commit_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Transaction, "commit", Transaction.roll_back)
+
+
 def _peek_once(patch: pytest.MonkeyPatch) -> None:
     peek, last = MessageQueue.peek, management_node.MOST_PEEKED
     patch.setattr(MessageQueue, "peek", lambda self, number, *rest: peek(self, number, *rest) if number < last else [])
@@ -214,6 +226,7 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     "deleted-entity": _close_badly,
     "disabled-links": _close_badly,
     "announced-limits": lambda patch: patch.setattr(server_connection, "MAX_SESSION_LINKS", 100),
+    "transactions": _commit_nothing,
     "reply-link": lambda patch: patch.setattr(broker_links.RequestLink, "needs_reply", False),
     "peek-size": _peek_once,
     "element-order": lambda patch: patch.setattr(entity_xml, "in_places", _all_in_place),
@@ -343,6 +356,20 @@ async def test_an_idle_link_is_detached(lab: Lab, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("ends", [True, False])
+async def test_a_transaction_ends_by_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    monkeypatch.setattr(transaction, "TIMEOUT_SECONDS", 1.0 if ends else 120.0)
+    monkeypatch.setattr(transaction_experiments, "TIMEOUT_SECONDS", 2.0)
+    (one,) = (await lab.run(row("transaction-end"), slow=True)).results
+    assert one.result == ("holds" if ends else "differs"), one.seen
+
+
+async def test_the_tier_basic_refuses_a_coordinator(lab: Lab) -> None:
+    async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, tier=Tier.BASIC)]) as sandbox:
+        (one,) = (await Lab(sandbox, lab.folder).run(row("transactions"))).results
+    assert (one.result, "tier Basic, which has no transactions" in one.seen) == ("holds", True), one.seen
+
+
+@pytest.mark.parametrize("ends", [True, False])
 async def test_a_link_whose_token_has_ended(lab: Lab, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
     monkeypatch.setattr(access_experiments, "TOKEN_SECONDS", 2.0 if ends else 60.0)
     monkeypatch.setattr(access_experiments, "ENFORCED_SECONDS", 20.0 if ends else -59.0)
@@ -418,7 +445,7 @@ def _named(lab: Lab) -> str:
 async def test_the_tier_basic_skips_its_missing_features(lab: Lab) -> None:
     async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, tier=Tier.BASIC)]) as sandbox:
         report = await Lab(sandbox, lab.folder).run()
-    skipped = {one.experiment.name for one in report.results if "tier Basic" in one.seen}
+    skipped = {one.experiment.name for one in report.results if "the tier Basic lacks" in one.seen}
     assert skipped == {one.name for one in EXPERIMENTS if one.needs_standard}
     assert set(differing(report)) == MISSING
 

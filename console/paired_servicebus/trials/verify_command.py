@@ -55,6 +55,7 @@ from paired_servicebus.trials.temporary_entities import (
     past_records,
     until_signalled,
 )
+from paired_servicebus.trials.transaction_experiments import TRANSACTION_EXPERIMENTS
 from paired_servicebus.trials.trial import (
     Experiment,
     ExperimentReport,
@@ -170,6 +171,7 @@ async def _is_old(namespace: TrialNamespace, path: str) -> bool:
 EXPERIMENTS: Final[tuple[Experiment, ...]] = (
     *ACCESS_EXPERIMENTS,
     *ENTITY_EXPERIMENTS,
+    *TRANSACTION_EXPERIMENTS,
     *MANAGEMENT_EXPERIMENTS,
     *DELIVERY_EXPERIMENTS,
     *FIDELITY_EXPERIMENTS,

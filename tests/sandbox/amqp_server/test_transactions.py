@@ -239,6 +239,7 @@ async def test_an_outcome_that_is_none_is_refused(port, begun):
 @pytest.mark.parametrize("state", [ACCEPTED, Declared(txn_id=b"x"), Described(ULong(0x3F), [])])
 @pytest.mark.parametrize("address", ["orders", "$cbs", MANAGEMENT])
 async def test_a_state_that_a_link_does_not_know_is_refused(begun, address, state):
+    """A link without transactions refuses a message or an outcome that is in one."""
     link = await sender_to(begun, address)
     assert condition(await begun.send(link, "a", state=state)) == "amqp:not-implemented"
 
@@ -338,6 +339,7 @@ async def test_a_coordinator_needs_no_token_and_open_transactions_are_bounded(co
 
 
 async def test_the_tier_basic_has_no_transactions(connect, refused):
+    """The sandbox has transactions in the tiers Standard and Premium."""
     clock = Clock()
     node = NamespaceServer(NamespaceSpec("small", tier=Tier.BASIC), clock=clock)
     async with open_port(node, clock) as port, asyncio.timeout(60):
@@ -367,6 +369,7 @@ async def new_session(peer: Any) -> None:
 
 
 async def test_a_session_that_begins_with_a_coordinator_spans_entities(port, peer, refused):
+    """A session that begins with a coordinator receives from its first entity alone and sends to all."""
     tx = await spanning(peer)
     for name, to in (("a", "orders"), ("b", "copies"), ("c", "audit")):
         assert (await tx.send(await sender_to(tx, to), name)).outcome == ACCEPTED
@@ -387,6 +390,7 @@ async def test_a_session_that_begins_with_a_coordinator_spans_entities(port, pee
 
 
 async def test_a_topic_and_its_subscriptions_are_one_entity(port, peer):
+    """A topic and its subscriptions are one."""
     tx = await spanning(peer)
     sender = await sender_to(tx, "audit")
     await tx.send(sender, "a", state=None)
@@ -398,6 +402,7 @@ async def test_a_topic_and_its_subscriptions_are_one_entity(port, peer):
 
 
 async def test_another_session_stays_with_one_entity(port, begun):
+    """Every other transaction has one entity."""
     first, second = await sender_to(begun), await sender_to(begun, "copies")
     await begun.send(first, "a")
     assert condition(await begun.send(second, "b")) == "amqp:not-allowed"

@@ -77,6 +77,7 @@ def place(world: World) -> Place:
 
 
 def test_nothing_is_seen_before_the_commit_and_all_at_once_after_it(place: Place) -> None:
+    """The commit does all acts in one turn and in their order."""
     place.send("b", "c")
     place.settle()
     place.cancel()
@@ -99,6 +100,7 @@ def _wait_for_time_out(place: Place) -> None:
 
 @pytest.mark.parametrize("end", [Place.roll_back, _lose_coordinator, _wait_for_time_out])
 def test_every_other_end_undoes_all_acts_and_the_lock_goes_on(place: Place, end: Callable[[Place], None]) -> None:
+    """A rollback, a lost coordinator and two minutes undo all [...], and no delivery is counted."""
     place.send("b")
     place.settle(ABANDON)
     place.cancel()
@@ -131,6 +133,7 @@ def _delete(place: Place) -> None:
 def test_a_commit_that_cannot_be_done_whole_is_refused_whole(
     place: Place, spoil: Callable[[Place], None], left: list[str]
 ) -> None:
+    """An act is checked and reserved when it is asked for; the commit [...] is refused whole."""
     place.send("b")
     place.cancel()
     place.settle()
@@ -230,6 +233,7 @@ def test_a_sessions_state_changes_at_the_commit_and_only_for_its_holder(world: W
 
 
 def test_a_transaction_sends_at_most_100_messages(place: Place) -> None:
+    """A transaction sends at most 100 messages."""
     place.send(*(f"{number}" for number in range(MAX_MESSAGES)))
     with pytest.raises(errors.TransactionLimit, match="more than 100 messages in a single transaction"):
         place.send("one more")
@@ -238,6 +242,7 @@ def test_a_transaction_sends_at_most_100_messages(place: Place) -> None:
 
 
 def test_a_transaction_sends_at_most_256_mb(place: Place) -> None:
+    """A transaction sends at most [...] 256 MB."""
     place.queue.intake.max_message_bytes = 100 * KB * KB
     place.send("a", "b", size=100 * KB * KB)
     with pytest.raises(errors.TransactionLimit, match="at most 268,435,456 bytes"):
@@ -247,6 +252,7 @@ def test_a_transaction_sends_at_most_256_mb(place: Place) -> None:
 
 
 def test_a_connection_has_at_most_1000_open_transactions(place: Place) -> None:
+    """A connection has at most 1,000 open ones."""
     for _ in range(MAX_OPEN - 1):
         place.transactions.declare(place)
     with pytest.raises(errors.TransactionLimit, match="1000 open transactions"):

@@ -255,7 +255,7 @@ def fields_of(asked: Attach, address: NodeAddress) -> AttachFields:
         "offered_capabilities": asked.offered_capabilities,
         "desired_capabilities": asked.desired_capabilities,
     }
-    return AttachFields(name=asked.name, source=source, target=target, passed_on=passed_on)  # type: ignore[arg-type]
+    return AttachFields(name=asked.name, source=source, target=target, passed_on=passed_on)
 
 
 def answer(link: SenderLink, upstream: WireReceiver, asked: Attach) -> None:

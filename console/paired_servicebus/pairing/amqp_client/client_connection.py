@@ -43,7 +43,7 @@ from paired_servicebus.pairing.amqp_client.endpoint import (
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from servicebus_amqp.encoding.codec import Timestamp
-from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Received, Source, Target
+from servicebus_amqp.encoding.performatives import ACCEPTED, Coordinator, DeliveryState, Received, Source, Target
 from servicebus_amqp.nodes.request_ends import NodeReply, read_reply, write_request
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Connection, Session, SessionState
@@ -84,7 +84,7 @@ class AttachFields:
 
     name: str | None = None
     source: Source | None = None
-    target: Target | None = None
+    target: Target | Coordinator | None = None
     passed_on: dict[str, Any] = field(default_factory=dict)
 
 
@@ -217,16 +217,19 @@ class WireSender(_WireLink):
         is_open = self.failure is None and self._ended is None and self.line.is_writable
         return self.link.credit if is_open else 0  # 0 on a detached link
 
-    def send(self, payload: Payload, tag: bytes, *, message_format: int = 0) -> None:
+    def send(
+        self, payload: Payload, tag: bytes, *, message_format: int = 0, state: DeliveryState | None = None
+    ) -> None:
         """Send one encoded message, whole or in pieces; beyond `room` it waits in memory, in order.
 
-        tag: at most 32 bytes, unique among unsettled messages. message_format: BATCH_FORMAT for a batch.
+        tag: at most 32 bytes, unique among unsettled messages. message_format: BATCH_FORMAT for a batch. state: such as
+        that of a transaction.
 
         Raises:
             StateError: the link is gone.
-            EncodeError: the tag is too long.
+            EncodeError: the tag or the state is too long.
         """
-        self.link.send(payload, tag=tag, message_format=message_format)
+        self.link.send(payload, tag=tag, message_format=message_format, state=state)
         line = self.line
         line.collect(len(payload) if isinstance(payload, bytes) else sum(map(len, payload)))
         if not line.will_write:
