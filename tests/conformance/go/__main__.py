@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.conformance import listed
 from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox_facts
-from tests.conformance.gateways import gateways
+from tests.conformance.gateways import gateways, trust_file
 
 FOLDER: Final = Path(__file__).parent
 MODULE: Final = "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -31,10 +31,6 @@ CHECKS: Final = tuple(re.findall(r'^\t\{"([^"]+)", \w+\},$', (FOLDER / "main.go"
 
 UNFIT: Final = (
     *(check for check in CHECKS if check.startswith("fault ")),
-    "a queue is created, read, updated, listed and deleted",
-    "runtime properties count messages",
-    "rules are created, read, updated, listed and deleted",
-    "the namespace describes itself",
     "AMQP over TLS serves the namespace's Azure name",
     "AMQP over a web socket is served",
     "a certificate that is not trusted ends the connection",
@@ -79,6 +75,7 @@ def cross_check(parts: list[str], gateway: str = "") -> list[Verdict]:
                 "SANDBOX_CONTROL": facts["control_url"],
             }
             with gateways(facts) if gateway else nullcontext({}) as strings:
+                addresses |= {"SANDBOX_CA": trust_file(facts)} if gateway else {}
                 addresses |= dict.fromkeys(listed.GATEWAY_SERVES[gateway], strings.get(namespace["name"], ""))
                 return run([str(program), *parts], Path(folder), environment=addresses)
 

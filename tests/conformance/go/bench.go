@@ -65,7 +65,7 @@ func newBench(check string) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	b := &bench{Context: ctx, cleanup: []func(){cancel}}
 	b.connectBoth()
-	b.admin = must(admin.NewClientFromConnectionString(connectionString, adminOptions()))
+	b.admin = must(admin.NewClientFromConnectionString(clientsString, adminOptions()))
 	return b
 }
 

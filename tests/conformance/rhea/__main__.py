@@ -1,7 +1,7 @@
 """The command `python -m tests.conformance.rhea [--gateway]`: fetch JavaScript clients, run our programs on sandboxes.
 
 `checks.mjs` looks at what the clients see, `quickstart.mjs` follows the steps of @azure/service-bus's README, and
-`administration.mjs` makes every call of its administration client, at sandboxes only: a gateway relays messages.
+`administration.mjs` makes every call of its administration client.
 
 Nothing of theirs is kept: the packages live in a temporary folder, in the versions that are named here. Exit status: 0
 when every check passed, 1 when one did not, 2 with the reason when they were skipped.
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox_facts, tell
-from tests.conformance.gateways import gateways
+from tests.conformance.gateways import gateways, trust_file
 
 PACKAGES: Final = ("rhea@3.0.5", "@azure/service-bus@7.9.5")
-PROGRAMS: Final = tuple(Path(__file__).with_name(name) for name in ("checks.mjs", "quickstart.mjs"))
-ADMINISTRATION: Final = Path(__file__).with_name("administration.mjs")
+PROGRAMS: Final = tuple(
+    Path(__file__).with_name(name) for name in ("checks.mjs", "quickstart.mjs", "administration.mjs")
+)
 OLDEST_NODE: Final = 20
 FETCHING_SECONDS: Final = 180.0
 
@@ -43,12 +44,12 @@ def cross_check(*, gateway: bool = False) -> list[Verdict]:
         command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, *PACKAGES]
         fetch(command, " and ".join(PACKAGES), seconds=FETCHING_SECONDS)
         verdicts = []
-        for program in PROGRAMS if gateway else (*PROGRAMS, ADMINISTRATION):
+        for program in PROGRAMS:
             shutil.copy(program, folder)
             with sandbox_facts() as facts, gateways(facts) if gateway else nullcontext({}) as strings:
                 primary = facts["namespaces"][0]
                 connection_string = strings.get(primary["name"], primary["connection_string"])
-                trusted = {"NODE_EXTRA_CA_CERTS": facts["ca_file"]}
+                trusted = {"NODE_EXTRA_CA_CERTS": trust_file(facts) if gateway else facts["ca_file"]}
                 verdicts += run([node, program.name, connection_string], Path(folder), environment=trusted)
         return verdicts
 

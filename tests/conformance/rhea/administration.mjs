@@ -1,7 +1,8 @@
-// Every call of @azure/service-bus's administration client, at a sandbox: what is created, read, changed, listed, gone.
+// Every call of @azure/service-bus's administration client, at a sandbox or a gateway: what is created, read, changed,
+// listed, gone.
 //
-// node administration.mjs CONNECTION_STRING, beside a node_modules with it; NODE_EXTRA_CA_CERTS names the sandbox's
-// authority. Leaves the namespace as it was. Prints one line of JSON for each check: {"check", "passed", "error"}.
+// node administration.mjs CONNECTION_STRING, beside a node_modules with it; NODE_EXTRA_CA_CERTS names the authority.
+// Leaves the namespace as it was. Prints one line of JSON for each check: {"check", "passed", "error"}.
 
 import assert from "node:assert/strict";
 import { ServiceBusAdministrationClient } from "@azure/service-bus";

@@ -36,9 +36,10 @@ from paired_servicebus.engine.gateway.gateway_tls import GatewayCertificates
 from paired_servicebus.engine.gateway.seen_answers import SeenAnswer, SeenAnswers
 from paired_servicebus.secret import Secret
 from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_sandbox import Sandbox
 from tests.engine.gateway.rough_clients import gateway_of
-from tests.pairing.conftest import KeptAlive
+from tests.pairing.conftest import KeptAlive, until
 
 ROOT = new_key("root", GatewayRight)
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
@@ -313,6 +314,19 @@ async def test_primary_away_reads_are_what_was_seen_and_the_rest_is_503(
     assert (status, "Age" in headers) == (200, False)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"<Detail>internal error</Detail>", 200), (b"<Detail>the namespace is too busy</Detail>", 503)],
+)
+async def test_an_error_of_the_primary_is_away_and_a_pause_that_it_asks_for_is_not(body: bytes, status: int) -> None:
+    primary = FakePrimary()
+    primary.may_answer.set()
+    async with gateway_of(None, ROOT, primary=primary) as gateway, aiohttp.ClientSession() as session:
+        assert (await asked(gateway, session))[0] == 200
+        primary.answer = NamespaceAnswer(503, {}, body)
+        assert (await asked(gateway, session))[0] == status
+
+
 async def test_the_engines_credential_that_is_refused_is_named() -> None:
     primary = FakePrimary(401, b"<Error>no Manage</Error>")
     primary.may_answer.set()
@@ -409,6 +423,60 @@ async def test_a_stranger_gets_nowhere_and_its_body_is_not_read() -> None:
             writer.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_tls_without_a_name_with_a_foreign_one_and_of_old_versions(
+    place: Administered, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TLS has a certificate of the gateway's own authority; who does not trust it is told what it lacks."""
+    port = place.gateway.port
+
+    async def hello(trust: ssl.SSLContext, name: str | None) -> str:
+        try:
+            async with asyncio.timeout(60):
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=name)
+        except (ssl.SSLError, ConnectionResetError) as error:
+            return type(error).__name__
+        writer.close()
+        return "served"
+
+    ours, old = (ssl.create_default_context(cafile=place.trust) for _ in range(2))
+    nameless = ssl.create_default_context(cafile=place.trust)
+    nameless.check_hostname = False
+    old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    assert await hello(ours, "localhost") == "served"
+    assert await hello(nameless, "") == "served"
+    assert await hello(ours, "contoso.servicebus.windows.net") == "SSLCertVerificationError"
+    assert await hello(ssl.create_default_context(), "localhost") == "SSLCertVerificationError"
+    assert await hello(old, "localhost") in ("SSLError", "ConnectionResetError")
+    await until(lambda: "'paired gateway --ca' prints" in caplog.text)
+    (turned,) = place.gateway.view(()).turned_away
+    assert turned.why is TurnedAway.WRONG_PROTOCOL
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_websocket_carries_amqp_and_frames_that_lie_end_it_alone(place: Administered, encrypted: bool) -> None:
+    trust = ssl.create_default_context(cafile=place.trust) if encrypted else None
+    request = (
+        "GET /$servicebus/websocket/ HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        "Sec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
+    )
+    frames = {
+        b"\x82\x88\0\0\0\0" + SASL_HEADER: b"\x82",
+        b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0AMQP": b"\x88",
+        b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0AMQP": b"\x88",
+        b"\x81\x84\0\0\0\0AMQP": b"\x88",
+    }
+    for frame, first in frames.items():
+        reader, writer = await asyncio.open_connection("127.0.0.1", place.gateway.port, ssl=trust)
+        writer.write(request.encode() + frame)
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(1) == first
+        writer.close()
+    await until(lambda: not place.gateway.connections)
+
+
 def test_only_addresses_of_the_primary_are_written_anew() -> None:
     hosts = AnswerHosts("contoso.servicebus.windows.net")
     body = (
@@ -465,7 +533,7 @@ class FakePrimary:
     def __init__(self, status: int = 200, body: bytes = b"<entry/>") -> None:
         self.may_answer = asyncio.Event()
         self.asked = 0
-        self._answer = NamespaceAnswer(status, {}, body)
+        self.answer = NamespaceAnswer(status, {}, body)
 
     async def authorization(self) -> str:
         return "Bearer x"
@@ -473,7 +541,7 @@ class FakePrimary:
     async def send(self, *_: object, **__: object) -> NamespaceAnswer:
         self.asked += 1
         await self.may_answer.wait()
-        return self._answer
+        return self.answer
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -611,7 +611,11 @@ async def test_http_that_is_not_served_has_an_answer_and_one_line(
 @pytest.mark.parametrize(
     ("first", "answer", "words"),
     [
-        (HELLO, b"", "turned a client away, TLS: the client speaks TLS: .*lacks UseDevelopmentEmulator=true"),
+        (
+            HELLO,
+            b"",
+            "turned a client away, TLS: the client speaks TLS: .*UseDevelopmentEmulator=true",
+        ),
         (GET, b"HTTP/1.1 501 ", "refused a request: GET "),
         (bytes(16), b"", "first bytes are 00 00 00 00 00 00 00 00: this port serves AMQP 1.0, administration"),
     ],

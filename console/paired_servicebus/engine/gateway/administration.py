@@ -36,6 +36,8 @@ AWAY_SECONDS: Final = 5.0
 """After a request without an answer: others are not relayed in this time."""
 _MAX_SENTENCE: Final = 400
 _AWAY: Final = frozenset({500, 502, 503, 504})
+_BUSY: Final = re.compile(rb"busy|throttl|5000[0-9]", re.IGNORECASE)
+"""The primary answers, and asks for a pause."""
 _REQUEST_HEADERS: Final = ("accept", "content-type", "if-match", "if-none-match", "x-ms-client-request-id")
 _ANSWER_HEADERS: Final = ("content-type", "etag", "last-modified", "retry-after")
 OFF: Final = (
@@ -380,7 +382,7 @@ class Administration:
         except WireError:
             self._away_until = self._clock() + AWAY_SECONDS
             return known or _away(primary)
-        if found.status in _AWAY and known is not None:
+        if found.status in _AWAY and known is not None and _BUSY.search(found.body) is None:
             return known
         if found.status == 401:
             text = one_line(found.body.decode(errors="replace"), most=_MAX_SENTENCE)

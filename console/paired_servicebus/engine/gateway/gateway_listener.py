@@ -91,8 +91,8 @@ PATIENCE: Final = 10.0
 """Seconds for the head of a first request, and for a body."""
 SHUTDOWN_SECONDS: Final = 1.0
 _ADVICE: Final = {
-    PeerProtocol.TLS: "it has to trust the authority that 'paired gateway --ca' prints, or its connection string lacks "
-    "UseDevelopmentEmulator=true",
+    PeerProtocol.TLS: "it lacks TLS 1.2, trust in what 'paired gateway --ca' prints, or in its connection "
+    "string UseDevelopmentEmulator=true",
     PeerProtocol.GARBAGE: "this port serves AMQP 1.0, administration and WebSockets, plain and inside TLS",
     PeerProtocol.AMQP: "this port serves AMQP 1.0",
 }
