@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +26,8 @@ from paired_servicebus import cli
 from paired_servicebus.config import PairingConfig, load_config
 from paired_servicebus.connection_string import complaint, is_emulated, parts_of
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.snapshot import FindingVerdict
-from paired_servicebus.engine.gateway import gateway_listener, known_entities
+from paired_servicebus.core.model.snapshot import FindingVerdict, TroubleKind
+from paired_servicebus.engine.gateway import gateway_listener, gateway_tls, known_entities
 from paired_servicebus.engine.gateway.gateway_keys import (
     GatewayRight,
     KeyRing,
@@ -44,10 +47,12 @@ from paired_servicebus.engine.gateway.gateway_listener import (
     NoGateway,
     open_gateway,
 )
+from paired_servicebus.engine.gateway.gateway_tls import GatewayCertificates
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.sections import gateway_options as gateway_options_module
 from paired_servicebus.sections.gateway_options import GatewayOptions
 from paired_servicebus.verbs import gateway_check, gateway_verb
 from paired_servicebus.verbs.gateway_check import check_gateway
@@ -101,6 +106,34 @@ async def test_a_taken_port_is_an_alarm_until_it_is_free(places: EnginePaths, wo
     ):
         await one.send_messages(ServiceBusMessage("x", message_id="later"))
     assert world.ids_in("orders") == ["later"]
+
+
+async def test_more_ports_serve_the_same_and_one_that_cannot_be_had_is_a_warning(
+    places: EnginePaths, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`emulator_port` and `standard_ports` are more ports; without one of them the others serve."""
+    monkeypatch.setattr(gateway_options_module, "STANDARD_PORTS", (free_port(), free_port()))
+    listen, forbidden = gateway_listener.listen, gateway_options_module.STANDARD_PORTS[1]
+
+    def refuse(host: str, port: int, *, backlog: int) -> socket.socket:
+        if port == forbidden:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listen(host, port, backlog=backlog)
+
+    monkeypatch.setattr(gateway_listener, "listen", refuse)
+    part = part_of(places, emulator_port=free_port(), standard_ports=True)
+    await world.stack.enter_async_context(part)
+    await part.serve(await world.pair(backlog_queue_count=1))
+    (trouble,) = part.troubles
+    assert (trouble.kind, "CAP_NET_BIND_SERVICE" in trouble.reason) == (TroubleKind.PORT_IN_USE, True)
+    for port in part._options.ports[:-1]:
+        async with client_of(keys_of(places.gateway_keys).keys[0], port) as client:
+            await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x", message_id=str(port)))
+    assert part.gateway is not None
+    assert part.gateway.port == part._options.port
+    assert world.ids_in("orders") == [str(port) for port in part._options.ports[:-1]]
+    monkeypatch.setattr(gateway_listener, "listen", listen)
+    await until(lambda: not part.troubles)
 
 
 async def test_keys_that_cannot_be_made_in_the_engines_own_folder_are_an_alarm(tmp_path: Path, world: World) -> None:
@@ -281,6 +314,39 @@ def test_it_prints_the_whole_string_so_that_nobody_assembles_it(paired: Run) -> 
     fd = acquire(places.lock, LockHolder(pid=os.getpid(), socket="-", log="-"))
     assert "no engine" not in paired()[2]
     os.close(fd)
+
+
+def test_it_prints_the_authority_of_its_tls_and_keeps_it(paired: Run) -> None:
+    status, out, _ = paired("--ca")
+    assert status == 0
+    assert ssl.create_default_context(cadata=out).get_ca_certs()[0]["subject"] == (
+        (("commonName", "Paired Gateway Authority"),),
+    )
+    assert paired("--ca")[1] == out
+    folder = engine_paths("orders").gateway_keys.with_name("gateway.tls") / "127.0.0.1"
+    assert {each.name for each in folder.iterdir()} == {"ca.pem", "server.pem", "server.key"}
+    assert (folder / "server.key").stat().st_mode & 0o777 == 0o600
+    (folder / "server.pem").write_text("damaged")
+    assert paired("--ca")[1] != out
+
+
+def test_with_standard_ports_the_string_has_neither_port_nor_flag(paired: Run, tmp_path: Path) -> None:
+    config = tmp_path / "pairing.toml"
+    config.write_text(
+        config.read_text().replace("[gateway]", "[gateway]\nstandard_ports = true\naddress = '127.0.0.5'")
+    )
+    parts = parts_of(paired()[1].strip())
+    assert (parts["endpoint"], is_emulated(parts)) == ("sb://127.0.0.5/", False)
+
+
+def test_certificates_that_end_soon_are_made_anew_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(gateway_tls, "LIFETIME", timedelta(days=29))
+    first = GatewayCertificates(tmp_path / "tls", "::1", warn=said.append).authority()
+    assert said == []
+    monkeypatch.undo()
+    assert GatewayCertificates(tmp_path / "tls", "::1", warn=said.append).authority() != first
+    assert "clients need what 'paired gateway --ca' prints now" in said[0]
 
 
 def test_rotating_changes_the_keys_and_nothing_else(paired: Run) -> None:

@@ -11,7 +11,7 @@ import ipaddress
 import logging
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from types import TracebackType
@@ -361,8 +361,12 @@ class GatewayPart(NoGateway):
         await self.close(0.0)
 
     def _open(self) -> bool:
-        """Do what is left of reading the keys and listening; return whether all is done."""
-        found = []
+        """Do what is left of reading the keys and listening; return whether clients can be served."""
+        found = [*self._open_keys(), *filter(None, map(self._bind, tuple(self._left)))]
+        self.troubles = tuple(found)
+        return self._keys is not None and self._options.port not in self._left
+
+    def _open_keys(self) -> Iterator[Trouble]:
         try:
             if self._keys is None:
                 self._keys = KeysInForce(
@@ -371,17 +375,20 @@ class GatewayPart(NoGateway):
         except (OSError, PairedError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             text = f"the gateway's keys {self._keys_file} cannot be read or made: {why or error}"
-            found.append(f"{text}; or name another file as keys in [gateway]")
-        for port in tuple(self._left):
-            try:
-                self._bound[port] = bind_port(port, host=self._options.address, allow_other_hosts=True)  # checked
-            except ConfigurationError as error:
-                found.append(str(error))
-            else:
-                self._left.remove(port)
-                self._bound_at = self._bound_at or time.time()
-        self.troubles = tuple(Trouble(kind=TroubleKind.GATEWAY_CLOSED, reason=reason) for reason in found)
-        return self._keys is not None and self._options.port not in self._left
+            reason = f"{text}; or name another file as keys in [gateway]"
+            yield Trouble(kind=TroubleKind.GATEWAY_CLOSED, reason=reason)
+
+    def _bind(self, port: int) -> Trouble | None:
+        """Listen on a port. The gateway serves without any other port than that of its connection strings."""
+        try:
+            self._bound[port] = bind_port(port, host=self._options.address, allow_other_hosts=True)  # checked
+        except ConfigurationError as error:
+            if port == self._options.port:
+                return Trouble(kind=TroubleKind.GATEWAY_CLOSED, reason=str(error))
+            return Trouble(kind=TroubleKind.PORT_IN_USE, what=f"port {port} of the gateway", reason=str(error))
+        self._left.remove(port)
+        self._bound_at = self._bound_at or time.time()
+        return None
 
     async def serve(self, paired: PairedServiceBusClient, primary: PrimaryAdministration | None = None) -> None:
         """Accept clients, whose sends go through `paired`, as soon as there are keys and a port.
