@@ -37,13 +37,12 @@ from servicebus_sandbox.arm.arm_request import (
 )
 from servicebus_sandbox.arm.arm_resources import RESOURCE_ACTIONS
 from servicebus_sandbox.arm.disaster_recovery import DISASTER_RECOVERY_ACTIONS
-from servicebus_sandbox.atom.entity_xml import DescriptionError, element_of
+from servicebus_sandbox.atom.entity_xml import DescriptionError, named_sentence
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
     EntityExists,
     EntityNotFound,
-    InvalidSettings,
     Throttled,
 )
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
@@ -137,10 +136,7 @@ class ResourceManager:
             status, code, words = next(row[1:] for row in _REFUSALS if isinstance(error, row[0]))
             if code == _BAD_REQUEST:
                 self._complaints.about(type(error).__name__, f"refused a request: {error}")
-            sentence = str(error)
-            if isinstance(error, InvalidSettings) and error.field:
-                sentence = sentence.replace(error.field, element_of(error.field), 1)
-            return _refused(status, code, f"{words}{sentence}")
+            return _refused(status, code, f"{words}{named_sentence(error)}")
 
     async def _act(self, request: AtomRequest, address: ArmAddress | None) -> ArmResponse:
         self._authorize(request)

@@ -563,11 +563,16 @@ def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
     raise DescriptionError(f"<{described.tag}> is none of {', '.join(kind.element for kind in _KINDS)} in {CONNECT}")
 
 
-def element_of(field: str, kind: Kind | None = None) -> str:
+def element_of(field: str) -> str:
     """Return the element of a setting; other words are unchanged."""
-    kinds = _KINDS if kind is None else (kind,)
-    settings = (part for kind in kinds for part in kind.parts if isinstance(part, Setting))
+    settings = (part for kind in _KINDS for part in kind.parts if isinstance(part, Setting))
     return next((part.element for part in settings if part.field == field), field)
+
+
+def named_sentence(error: Exception) -> str:
+    """Return the sentence of an error; a setting is called by its element."""
+    field = getattr(error, "field", "")
+    return str(error).replace(field, element_of(field), 1) if field else str(error)
 
 
 def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:

@@ -40,6 +40,7 @@ from servicebus_sandbox.atom.entity_xml import (
     feed_document,
     kind_of,
     missing_document,
+    named_sentence,
     new_description,
     write_time,
 )
@@ -287,8 +288,10 @@ class ManagementApi:
         status, words = next((status, words) for kind, status, words in _REFUSALS if isinstance(error, kind))
         if status == _BAD_REQUEST:
             self._complaints.about(type(error).__name__, f"refused a request to its management: {error}")
-        sentence = _named(error) if isinstance(error, InvalidSettings) and error.field else str(error)
-        if resource is None or resource.kind not in _BELOW_TOPICS:
+        sentence = _named(error) if isinstance(error, InvalidSettings) else str(error)
+        if request.method == "DELETE" and status == _MISSING and owner is None:
+            pass  # nothing before the sentence, whatever was to be deleted
+        elif resource is None or resource.kind not in _BELOW_TOPICS:
             sentence = f"{words}{sentence}"
         elif status in (_MISSING, _TAKEN) and isinstance(owner, Topic):
             return self._missing_or_taken(resource.names[1:], owner, error, status)
@@ -590,13 +593,11 @@ def _tail(node: str, who: str, now: float) -> str:
 
 
 def _named(error: InvalidSettings) -> str:
-    """Return the sentence with the setting's element, and the refused value in the service's words."""
-    name = element_of(error.field)
-    sentence = str(error).replace(error.field, name, 1)
+    """Return the sentence with the refused value in the service's words."""
     if error.value is None:
-        return sentence
+        return named_sentence(error)
     value = _span(error.value) if isinstance(error.value, timedelta) else error.value
-    return f"{sentence}.\r\nParameter name: {name}\r\nActual value was {value}"
+    return f"{named_sentence(error)}.\r\nParameter name: {element_of(error.field)}\r\nActual value was {value}"
 
 
 def _span(value: timedelta) -> str:

@@ -327,6 +327,11 @@ def test_an_update_of_nothing(desk: Desk) -> None:
     assert "The messaging entity 'orders'" in desk.refusal(404, "PUT", "/orders", ENTRY.format(""), if_match="*")
 
 
+@pytest.mark.parametrize("target", ["/gone", "/gone/subscriptions/s", "/gone/Subscriptions/s/Rules/r"])
+def test_a_deletion_of_nothing_has_no_sub_code(desk: Desk, target: str) -> None:
+    assert desk.refusal(404, "DELETE", target).startswith("The messaging entity 'gone' could not be found")
+
+
 def test_a_queue_does_not_become_a_topic(desk: Desk) -> None:
     desk.namespace.create_queue("orders")
     body = ENTRY.replace("QueueDescription", "TopicDescription").format("")
