@@ -151,6 +151,7 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     for part in (queue.messages, queue.dead_letters):
         part.accessed_at -= 3600.0
     queue.intake.last_send_at -= 3600.0
+    queue.created_at -= 7200.0
     await until(lambda: narrow.unused_view().read_at is not None and not narrow.unused_view().queues)
     with pytest.raises(CleanUpError, match="/3 stays: another engine on this machine uses it"):
         await narrow.clean_up(path, elsewhere=partial(queues_in_use, narrow, besides=engine_paths("primary-2").socket))

@@ -74,6 +74,7 @@ def quiet(world: World, path: str, seconds: float = 3600.0) -> None:
     for part in (queue.messages, queue.dead_letters):
         part.accessed_at -= seconds
     queue.intake.last_send_at -= seconds
+    queue.created_at -= 2 * seconds  # an unused one has no time of use
 
 
 async def status_of(world: World, path: str) -> str:
@@ -343,6 +344,7 @@ async def clean_up(world: World, paired: Any, index: int, content: Content, patc
     for part in (queue.messages, queue.dead_letters):
         part.accessed_at -= 3600
     queue.intake.last_send_at -= 3600
+    queue.created_at -= 7200.0
     queue.created_at = queue.updated_at = queue.created_at - 3600
     unused = paired._unused
     close, depth = unused._set, unused._admin.depth
