@@ -17,7 +17,7 @@ from tests.pipeline.judged import judge, records_of
 from tests.pipeline.test_audit import started
 
 from paired_servicebus.core.model.pairing_events import EngineStopped, Event
-from paired_servicebus.demo import pipeline_audit
+from paired_servicebus.demo import pipeline_audit, player
 from paired_servicebus.demo.player import Player, pair_on
 from paired_servicebus.demo.result import (
     DemoResult,
@@ -37,6 +37,7 @@ from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
+from paired_servicebus.trials import workload
 from servicebus_sandbox import Sandbox
 
 DURATION = 20.0
@@ -105,8 +106,8 @@ async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
         async with await pair_on(standing, scenario.policy, on_event=events.append) as paired:
             for entity in ENTITIES:
                 paired.watch(entity)
-            player = Player(scenario, standing, paired, seed=1, say=said.append, pace=PACE, record=events.append)
-            result = await player.play(DURATION)
+            one = Player(scenario, standing, paired, seed=1, say=said.append, pace=PACE, record=events.append)
+            result = await one.play(DURATION)
     disagrees = differs(audited(events), result.messages)
     return msgspec.structs.replace(result, broken=[*result.broken, *disagrees]), said
 
@@ -123,12 +124,17 @@ def audited(events: list[Event]) -> JournalAudit:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "together",
     [SCENARIOS[first : first + 2] for first in range(0, len(SCENARIOS), 2)],
     ids=lambda some: "+".join(each.name for each in some),
 )
-async def test_every_scenario_balances_and_shows_what_it_is_for(together: tuple[Scenario, ...]) -> None:
+async def test_every_scenario_balances_and_shows_what_it_is_for(
+    together: tuple[Scenario, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload, "PEEK_TIMEOUT", 60.0)
+    monkeypatch.setattr(player, "DRAIN_WITHIN", 120.0)  # a busy machine drains late
     ends = await played_together(together)
     assert {result.scenario: result.verdict for result, _ in ends} == {it.name: "balanced" for it in together}, ends
     assert {result.scenario: result.broken for result, _ in ends} == {it.name: [] for it in together}, ends
