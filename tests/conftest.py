@@ -46,7 +46,7 @@ for number, usual in (
 TEMPORARY_BYTES: Final = 300 * 1024 * 1024
 """Room that the tests' temporary files need, in bytes."""
 PRODUCT: Final = {"paired_servicebus", "servicebus_amqp", "servicebus_sandbox"}
-WAITING: Final = {"differential", "drill", "pairing", "sync", "verify"}
+WAITING: Final = {"demo", "differential", "drill", "pairing", "stage", "sync", "verify"}
 """Folders whose tests wait most of their time."""
 GATE: Final = pytest.StashKey[int]()
 """The descriptor of the file that the tests of a run lock: `real_time` ones for themselves, all others together."""
