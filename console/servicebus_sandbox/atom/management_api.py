@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
+from functools import cached_property
 from typing import ClassVar, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 from xml.etree import ElementTree
@@ -163,7 +164,7 @@ _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
 """Status and the service's words before the sentence, which clients search for; below a topic it has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AtomRequest:
     """A request; `target` is the path and query as sent, names of headers are in lower case."""
 
@@ -183,7 +184,7 @@ class AtomRequest:
     def path(self) -> str:
         return self.target.partition("?")[0]
 
-    @property
+    @cached_property
     def query(self) -> dict[str, str]:
         return {name: values[-1] for name, values in parse_qs(self.target.partition("?")[2]).items()}
 
@@ -196,7 +197,7 @@ class AtomRequest:
     def authority(self) -> str:
         return self.headers.get("host", "localhost")
 
-    @property
+    @cached_property
     def address(self) -> str:
         """Return the address in answers: the plain path and the query as sent."""
         query = self.target.partition("?")[2]
