@@ -28,7 +28,18 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.performatives import Source, Target
+from servicebus_amqp.encoding.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Source,
+    Target,
+    TransactionalState,
+    write_composite,
+)
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.links import FlowReceived, SessionBegun
@@ -110,7 +121,7 @@ class FrameAttacker:
         self.attacks: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self.random_bytes, self.cut_handshake, self.mutated_conversation, self.hostile_frames),
             *(self.flood_of_attaches, self.flood_of_sessions, self.bad_tokens, self.bad_requests, self.bad_messages),
-            self.poisoned_messages,
+            *(self.poisoned_messages, self.bad_transactions),
         )
 
     # ------------------------------------------------------------------ ways in
@@ -146,6 +157,7 @@ class FrameAttacker:
         if await client.until(FlowReceived):
             properties = {"operation": "put-token", "type": "jwt", "name": audience}
             link.send(_request(properties, token), tag=b"t")
+            link.detach()  # a connection has one sender to $cbs
             client.flush()
 
     async def sent(self, what: bytes, *, encrypted: bool, port: int | None = None) -> None:
@@ -291,6 +303,27 @@ class FrameAttacker:
             for number in range(self.draw.randrange(1, 20)):
                 sections = self.draw.choice(POISON) if self.flip() else damage(self.draw, POISON)
                 link.send(sections.join(), tag=b"%d" % number, settled=self.flip())
+            client.flush()
+            await self.settle(client)
+
+    async def bad_transactions(self) -> None:
+        async with self.client() as client:
+            await self.authorized(client)
+            nodes = ("victim", "sessions", "feed", "$cbs", "victim/$management")
+            targets = [Coordinator(), *(Target(address=node) for node in nodes)]
+            self.draw.shuffle(targets)
+            session = client.session
+            links = [session.attach_sender(f"{at}", Source(address="x"), to) for at, to in enumerate(targets)]
+            client.flush()
+            for number in range(self.draw.randrange(1, 60)):
+                name = self.draw.choice((None, b"", b"txn", self.draw.randbytes(30)))
+                outcome = self.draw.choice((None, ACCEPTED, RELEASED))
+                state = self.draw.choice(
+                    (None, TransactionalState(txn_id=name, outcome=outcome), Declared(txn_id=b"x"))
+                )
+                body = self.draw.choice((Declare(), Discharge(txn_id=name, fail=self.flip()), ACCEPTED))
+                payload = self.draw.choice((b"\x00Sw" + write_composite(body), *BOMBS))
+                self.draw.choice(links).send(payload, tag=b"%d" % number, settled=self.flip(), state=state)
             client.flush()
             await self.settle(client)
 
