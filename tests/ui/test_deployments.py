@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import pytest
 
+from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.fleet_view import WORST_FIRST
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_fold import PairingView, pairing_of
@@ -22,10 +24,13 @@ from paired_servicebus.core.operator.alarms import alarms, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import entity_counts, fleet_lines
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.engine.service.metrics import families
+from paired_servicebus.ui.state.incident_history import IncidentHistory
+from paired_servicebus.ui.state.view import View, apply_news
+from paired_servicebus.ui.widgets.incident_list import IncidentList
 from paired_servicebus.verbs.fleet_verb import fleet_object
 from paired_servicebus.verbs.status_text import as_json, as_lines
 
-from .conftest import screens
+from .conftest import AT, screens
 from .deployments import DEPLOYMENTS, JUMP
 
 CONSOLES: Final = ("web-1", JUMP)
@@ -235,6 +240,22 @@ def test_every_place_says_the_same_of_each_entity(name: str, console: str) -> No
     selected = next(row for row in entity if row.startswith("── ") and " of 3 entities" in row).split()[1]
     state, number, engines = wanted[selected]
     assert f"{state} at {number} of {engines} engine" in "\n".join(entity)
+
+
+@CASES
+@NAMES
+def test_the_page_of_incidents_counts_what_the_header_counts(name: str, console: str) -> None:
+    """Without any journal here, the incident of now is there, and of other engines the past is unknown."""
+    snapshot = DEPLOYMENTS[name].seen_from(console)
+    view = replace(apply_news(View(pairing="orders"), snapshot), past=IncidentHistory(journal_since=AT - 600))
+    rows = [line.text for line in IncidentList().lines(view, 100, 12)]
+    diverted = [one.path for one in pairing_of(snapshot).entities if one.state in DIVERTING]
+    now = [row for row in rows if row.startswith(" not over, since ")]
+    assert bool(now) is bool(diverted)
+    assert all(path in now[0] for path in diverted)
+    others = [one for one in ("web-1", "web-2", "pay-1", JUMP) if one != console]
+    assert all(one in " ".join(rows) for one in others)
+    assert "no failover recorded here since" in " ".join(rows)
 
 
 @CASES

@@ -8,6 +8,7 @@ from statistics import fmean, median
 from typing import ClassVar, Final
 
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
+from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.fleet_view import engines_away
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Curve, Curves, Graphs
@@ -15,9 +16,10 @@ from paired_servicebus.core.text.number_format import count, duration, plural, r
 from paired_servicebus.core.text.time_format import age, clock, day_and_clock
 from paired_servicebus.core.text.untrusted_text import names
 from paired_servicebus.pipeline.report.report_values import Figures, IncidentEpisode, Stretch
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, line, rule, wrap
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, line, name_list, pack, rule, wrap
 from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.summary import parked_text
+from paired_servicebus.ui.state.view import View, pairing_in
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 # One incident in figures: what it was, the outage so far, and before, during and after side by side.
@@ -61,12 +63,16 @@ def comparison(history: IncidentHistory, incident: Incident, view: View, width: 
     yield from _episodes(incident, width)
 
 
-def _journals(history: IncidentHistory, view: View) -> str:
-    """Return whose records this is made of, and the engines of the fleet that have none here."""
+def _away(history: IncidentHistory, view: View) -> tuple[str, ...]:
+    """Return the engines of the fleet that have no records here."""
     fleet = view.snapshot.fleet if view.snapshot is not None else None
     known = (*(one.engine for one in fleet.engines), *fleet.missing) if fleet is not None else ()
-    away = engines_away(known, history.engines)
-    here = f"by the journals of {plural(len(history.engines), 'engine')}"
+    return engines_away(known, (*history.engines, fleet.me if fleet is not None else ""))
+
+
+def _journals(history: IncidentHistory, view: View) -> str:
+    """Return whose records this is made of, and the engines of the fleet that have none here."""
+    away, here = _away(history, view), f"by the journals of {plural(len(history.engines), 'engine')}"
     if not away:
         return here
     return f"{here}; those of {names(away, MAX_ENGINES)} are not here, and what they saw is unknown"
@@ -230,10 +236,35 @@ class IncidentList(Lines):
             return [rule("incidents: unknown", width), *reasons]
         head = rule("incidents", width, note=Span(_as_of(history), Role.MUTED))
         if not history.incidents:
+            none = [line(Span(f" {part}", role)) for part, role in _none_here(history, view, width - 2)]
             remarks = [line(Span(f" {part}", Role.MUTED)) for part in _remarks(history, width - 2)]
-            return [head, line(f" no failover recorded{_since(history)}"), *remarks]
+            return [head, *_present(history, view, width), *none, *remarks]
+        now = _present(history, view, width)
         rows = [_row(one, width, selected=one.episode == history.chosen) for one in history.incidents]
-        return [head, _heads(width), *_in_sight(rows, history, max(1, height - HEADS))]
+        return [head, *now, _heads(width), *_in_sight(rows, history, max(1, height - HEADS - len(now)))]
+
+
+def _present(history: IncidentHistory, view: View, width: int) -> list[Line]:
+    """Return the incident of now as all engines report it; nothing if there is none, or a journal here has it."""
+    if view.snapshot is None or any(one.lasted is None for one in history.incidents):
+        return []
+    unwell = [one for one in pairing_in(view.snapshot).entities if one.state in DIVERTING]
+    if not unwell:
+        return []
+    began = min(one.first_failure_at or one.since for one in unwell)
+    errors = sum(one.refused_in_outage for one in unwell)
+    facts = f"{plural(errors, 'error')} at callers, {parked_text(view.snapshot, view.now)}"
+    named = name_list([one.path for one in unwell], before=f" not over, since {clock(began)}: {facts} · ")
+    return [line(Span(pack((named,), width), Role.FAILED_OVER))]
+
+
+def _none_here(history: IncidentHistory, view: View, width: int) -> Iterator[tuple[str, Role]]:
+    """Yield that no incident is recorded here; of engines whose journals are elsewhere that is unknown."""
+    away = _away(history, view)
+    if away:
+        text = f"unknown at {names(away, MAX_ENGINES)}: their journals are not here; page 7 has their hosts, and there "
+        yield from ((part, Role.SUSPECT) for part in _wrapped(f"{text}paired report writes it", width))
+    yield f"no failover recorded{' here' if away else ''}{_since(history)}", Role.TEXT
 
 
 class IncidentReport(Lines):

@@ -100,10 +100,10 @@ class DestinationTable(Lines):
 
 def _destination(one: Parked, rest: int | None, snapshot: Snapshot, width: int, now: float) -> Line:
     oldest, is_exact = oldest_for(snapshot, one.path)
-    part = "an unknown number" if rest is None else f"part of {max(0, rest):,}"
+    part = "an unknown number" if rest is None else "part of all"  # the sum is in the rule: rows at rest cost nothing
     bound = "at least" if rest is None or rest > 0 else "at most"
     number = count(one.held) if rest == 0 else f"{bound} {one.held:,}" if one.held else part
-    waits = "" if oldest is None else f"oldest {'' if is_exact else 'at least '}{age(now - oldest)}"
+    waits = "" if oldest is None else f"oldest {'' if is_exact else 'at least '}{roughly(now - oldest)}"
     paused = one.path in snapshot.syphon.paused_destinations
     look = LOOKS[one.state] if one.state is not None else None
     spans = [
