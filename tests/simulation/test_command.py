@@ -1,36 +1,42 @@
-"""What `python -m tests.simulation` says, and its exit status."""
+"""What `python -m tests.simulation` says of both simulated worlds, and its exit status."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from types import ModuleType
 
 import pytest
 
-from paired_servicebus.simulation.world import AS_SHIPPED, WorldParts
-from tests.simulation import simulate_command
+from tests.simulation import campaign, simulate_command
 from tests.simulation.__main__ import main
-from tests.simulation.checked_world import CheckedResult, run_seed
+from tests.simulation.fleet import fleet_campaign, fleet_simulation
+from tests.simulation.fleet.fleet_bugs import FLEET_BUGS, FleetBug
 from tests.simulation.planted_bugs import BUGS, SHIPPED_BUGS
+from tests.simulation.planted_bugs.bug import Bug
 
-SEEDS_PER_CHUNK = BUGS[:2]
+ONE = "messages for a missing destination wait for ever", "engine 0.1 starts", "BROKEN stuck"
+FLEET = "a silent engine has done it", "App-0.1 starts", 'BROKEN "done" means done'
+WORLDS = pytest.mark.parametrize(
+    ("options", "bugs", "failure"), [([], BUGS, ONE), (["--fleet"], FLEET_BUGS, FLEET)], ids=["pairing", "fleet"]
+)
+"""The command's options, the world's bugs, and one that its first seed meets, the begin and a line of its story."""
 
 
 @pytest.fixture(autouse=True)
 def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_command, "PROCESSES", 1)
-    monkeypatch.setattr(simulate_command, "BUGS", SEEDS_PER_CHUNK)
-    monkeypatch.setattr("tests.simulation.campaign.BUGS", SEEDS_PER_CHUNK)
+    keep(monkeypatch, BUGS[:2], (FLEET_BUGS[0], FLEET_BUGS[2]))
 
 
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command meets a bug instead of the rules as shipped."""
-
-    def run(seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> CheckedResult:
-        return run_seed(seed, parts=BUGS[1].parts, traced=traced)
-
-    monkeypatch.setattr(simulate_command, "run_seed", run)
-    monkeypatch.setattr("tests.simulation.campaign.run_seed", run)
+def keep(monkeypatch: pytest.MonkeyPatch, bugs: Sequence[Bug], fleet: Sequence[FleetBug]) -> None:
+    """Leave these planted bugs alone, and one process."""
+    places: list[tuple[ModuleType, str, object]] = [
+        (simulate_command, "BUGS", bugs), (campaign, "BUGS", bugs), (simulate_command, "PROCESSES", 1),
+        (fleet_simulation, "FLEET_BUGS", fleet), (fleet_campaign, "FLEET_BUGS", fleet),
+        (fleet_simulation, "PROCESSES", 1),
+    ]  # fmt: skip
+    for place, name, value in places:
+        monkeypatch.setattr(place, name, value)
 
 
 def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,36 +51,51 @@ def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[st
     assert said["failing_seeds"] == []
 
 
-def test_sentences_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "1"]) == 0
-    assert "0 lost, 0 unexpected, 0 stuck" in capsys.readouterr().out
+@pytest.mark.slow
+def test_the_object_of_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--fleet", "--seeds", "2", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["seeds"], said["failing_seeds"]) == (2, [])
+    assert said["planted_bugs"] == {"total": 2, "caught": 2}
+    assert said["most_engines"] >= 3
 
 
-def test_one_seed_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "3"]) == 0
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--seeds", "1"], "0 lost, 0 unexpected, 0 stuck"),
+        (["--seed", "3"], "no rule broken"),
+        pytest.param(["--fleet", "--seeds", "1"], "rules broken by 0 seeds", marks=pytest.mark.slow),
+    ],
+)
+def test_sentences_for_people(options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options) == 0
     said = capsys.readouterr()
-    assert "no rule broken" in said.out
-    assert said.err == ""
+    assert (sentence in said.out, said.err) == (True, "")
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_failure_names_its_seed_and_how_to_replay_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "1"]) == 1
-    said = capsys.readouterr().out
-    assert "seed 1 " in said
-    assert "BROKEN" in said
-    assert "python -m tests.simulation --seed 1 replays the first" in said
+@WORLDS
+def test_a_failing_seed_is_named_and_replayed_with_its_story(
+    options: list[str], bugs: Sequence[Bug | FleetBug], failure: tuple[str, str, str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    keep(monkeypatch, (), ())
+    what, begin, line = failure
+    with next(bug for bug in bugs if bug.what == what).planted():
+        assert main([*options, "--seeds", "1"]) == 1
+        totals = capsys.readouterr().out
+        assert "seed 1 " in totals
+        assert f"python -m tests.simulation {' '.join([*options, '--seed 1'])} replays the first" in totals
+        assert main([*options, "--seed", "1"]) == 1
+        said = capsys.readouterr()
+        assert begin in said.err
+        assert "BROKEN" in said.err
+        assert line in said.out
+        assert main([*options, "--seed", "1", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["broken"]
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_failing_seed_is_replayed_with_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "1", "--json"]) == 1
-    said = capsys.readouterr()
-    assert "engine 0.1 starts" in said.err
-    assert "BROKEN" in said.err
-    assert json.loads(said.out)["broken"]
-
-
-def test_no_seed_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "0"]) == 2
+@pytest.mark.parametrize("options", [[], ["--fleet"]])
+def test_no_seed_at_all_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*options, "--seeds", "0"]) == 2
     assert "--seeds is 0; it must be 1 at least" in capsys.readouterr().err

@@ -64,8 +64,12 @@ def test_a_seed_replays_exactly() -> None:
     assert run_seed(7, traced=True) == run_seed(7, traced=True)
 
 
-def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
-    program = "from tests.simulation.checked_world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
+RUN = "from tests.simulation.checked_world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
+FLEET_RUN = "from tests.simulation.fleet.fleet_world import run_fleet_seed as run; print(run(3, traced=True))"
+
+
+@pytest.mark.parametrize("program", [RUN, pytest.param(FLEET_RUN, marks=pytest.mark.slow)], ids=["pairing", "fleet"])
+def test_a_seed_is_the_same_in_another_process_whatever_its_hashes(program: str) -> None:
     said = {
         subprocess.run(
             [sys.executable, "-c", program],
