@@ -15,6 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ResourceExistsError, ResourceNotFoundError
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from yarl import URL
 
@@ -421,6 +423,24 @@ async def test_a_stranger_gets_nowhere_and_its_body_is_not_read() -> None:
             writer.write(request)
             assert part in await reader.readuntil(b"\r\n"), request[:80]
             writer.close()
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_an_sdk_sends_inside_tls_and_over_websockets(place: Administered, transport: TransportType) -> None:
+    string = place.gateway.connection_string(ROOT).replace(";UseDevelopmentEmulator=true", "")
+    async with (
+        ServiceBusClient.from_connection_string(
+            string,
+            transport_type=transport,
+            custom_endpoint_address=f"sb://localhost:{place.gateway.port}",
+            connection_verify=str(place.trust),
+            retry_total=0,
+        ) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        await sender.send_messages(ServiceBusMessage("x"))
+        (connection,) = place.gateway.connections
+        assert (connection.tally.accepted, connection.tally.key) == (1, "root")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
