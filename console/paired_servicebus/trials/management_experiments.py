@@ -64,7 +64,8 @@ async def ignore_order(trial: Trial) -> Observation:
 
 async def list_missing_topic(trial: Trial) -> Observation:
     """List the subscriptions of a missing topic."""
-    feeds = sdk_internals.list_entities(_atom(trial), "subscriptions", 1, topic=trial.name(), **ONCE)
+    client, _ = _atom(trial), await trial.queue()  # which needs the same right
+    feeds = sdk_internals.list_entities(client, "subscriptions", 1, topic=trial.name(), **ONCE)
     try:
         count = len([one async for feed in feeds for one in feed.iter("{http://www.w3.org/2005/Atom}entry")])
     except HttpResponseError as error:
