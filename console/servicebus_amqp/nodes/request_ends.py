@@ -330,7 +330,7 @@ class ReplyEnd:
         """Send a reply now, or when the client grants credit. Does nothing on a detached link."""
         if self.link.is_attached:
             self._sent += 1
-            self.link.send(reply, tag=self.tag_prefix + self._sent.to_bytes(4, "big"), settled=self._settled)
+            self.link.send(reply, tag=self.tag_prefix + self._sent.to_bytes(4, "little"), settled=self._settled)
 
     def on_disposition(self, event: DispositionReceived) -> None:
         """Settle a reply that the client leaves to us."""
