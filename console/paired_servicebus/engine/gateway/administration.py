@@ -31,7 +31,7 @@ MAX_RELAYED: Final = 32
 """Requests under way at the same time: their bodies are held."""
 ASKING_SECONDS: Final = 20.0
 READING_SECONDS: Final = 3.0
-"""The limit for a read whose answer was seen before."""
+"""The limit for a read whose answer was seen before, and for every read after a request without an answer."""
 AWAY_SECONDS: Final = 5.0
 """After a request without an answer: others are not relayed in this time."""
 _MAX_SENTENCE: Final = 400
@@ -375,13 +375,15 @@ class Administration:
         known = self._seen.get(target) if method == "GET" else None
         if self._clock() < self._away_until:
             return known or _away(primary)
-        seconds = ASKING_SECONDS if known is None else READING_SECONDS
+        is_short = method == "GET" and (known is not None or self._away_until > 0)
+        seconds = READING_SECONDS if is_short else ASKING_SECONDS
         signed = dict(headers) | {"Authorization": await self._authorization(primary)}
         try:
             found = await primary.send(method, target, signed, body, seconds=seconds)
         except WireError:
             self._away_until = self._clock() + AWAY_SECONDS
             return known or _away(primary)
+        self._away_until = 0.0
         if found.status in _AWAY and known is not None and _BUSY.search(found.body) is None:
             return known
         if found.status == 401:
