@@ -43,7 +43,7 @@ from servicebus_amqp.encoding.performatives import (
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.links import FlowReceived, SessionBegun
-from servicebus_amqp.protocol_errors import AmqpError
+from servicebus_amqp.protocol_errors import AmqpError, StateError
 from servicebus_sandbox import Sandbox
 
 BATCH_FORMAT = 0x80013700
@@ -156,9 +156,10 @@ class FrameAttacker:
         client.flush()
         if await client.until(FlowReceived):
             properties = {"operation": "put-token", "type": "jwt", "name": audience}
-            link.send(_request(properties, token), tag=b"t")
-            link.detach()  # a connection has one sender to $cbs
-            client.flush()
+            with suppress(StateError):  # the session may have ended since
+                link.send(_request(properties, token), tag=b"t")
+                link.detach()  # a connection has one sender to $cbs
+                client.flush()
 
     async def sent(self, what: bytes, *, encrypted: bool, port: int | None = None) -> None:
         """Send it, in pieces or at once, and read what comes for a moment; the other side may cut at any time."""
