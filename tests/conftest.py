@@ -82,7 +82,8 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run tests that wait beside tests that compute, and `real_time` ones last.
 
-    xdist splits the tests evenly, in their order: every second process begins with files that need Spark or wait.
+    xdist splits the tests evenly, in their order: every second process begins with files that need Spark or wait. It
+    wants the same order of each process, and each has collected the files in another order.
     """
     processes = int(getattr(config, "workerinput", {}).get("workercount", 1))
     files: dict[Path, list[pytest.Item]] = {}
@@ -95,7 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for number, path in enumerate(sorted(early, key=lambda path: path not in spark)):
         parts[2 * number % processes] += files.pop(path)
     mixed = sorted(files, key=lambda path: (crc32(path.name.encode()), path))
-    rest = iter([*chain.from_iterable(files[path] for path in mixed), *filter(is_alone, items)])
+    alone = sorted(filter(is_alone, items), key=lambda item: item.path)
+    rest = iter([*chain.from_iterable(files[path] for path in mixed), *alone])
     left = len(items)
     for number, part in enumerate(parts):
         part += islice(rest, max(0, left // (processes - number) - len(part)))

@@ -1,7 +1,9 @@
-"""The order of the tests: whatever the number of processes, each is run once."""
+"""The order of the tests: each is run once, and every process has the same order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +12,20 @@ import pytest
 from tests.conftest import is_alone, pytest_collection_modifyitems
 
 
-@pytest.mark.parametrize("processes", [0, 1, 2, 3, 10])
-def test_none_is_lost_and_those_of_real_time_are_last(request: pytest.FixtureRequest, processes: int) -> None:
+def ordered(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
     config: Any = SimpleNamespace(workerinput={"workercount": processes} if processes else {})
-    ordered = list(request.session.items)
-    pytest_collection_modifyitems(config, ordered)
-    assert sorted(map(id, ordered)) == sorted(map(id, request.session.items))
-    assert processes > 1 or sorted(map(is_alone, ordered)) == [is_alone(item) for item in ordered]
+    found = list(items)
+    pytest_collection_modifyitems(config, found)
+    return found
+
+
+@pytest.mark.parametrize("processes", [0, 1, 2, 3, 10])
+def test_none_is_lost_and_each_process_has_the_same_order(request: pytest.FixtureRequest, processes: int) -> None:
+    """A process begins to collect at another file than its neighbours."""
+    items = request.session.items
+    found = ordered(items, processes)
+    assert sorted(map(id, found)) == sorted(map(id, items))
+    assert processes > 1 or sorted(map(is_alone, found)) == [is_alone(item) for item in found]
+    files = [list(tests) for _, tests in groupby(sorted(items, key=lambda item: item.path), lambda item: item.path)]
+    for begin in (1, len(files) // 2):
+        assert ordered([item for file in files[begin:] + files[:begin] for item in file], processes) == found
