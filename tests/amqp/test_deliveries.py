@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.encoding.codec import Described, ULong
+from servicebus_amqp.encoding.codec import Described, Symbol, ULong
 from servicebus_amqp.encoding.frames import AMQP_HEADER
 from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
@@ -318,6 +319,18 @@ def test_a_refusal_is_an_unsettled_outcome_then_a_settled_one_in_one_write(outco
         (number, settled, outcome) for number in range(3) for settled in (False, True)
     ]
     assert not any(link.holds(number) for number in range(3)), "a client that never settles costs no memory"
+
+
+@pytest.mark.parametrize("product", ["MSGolangClient", None])
+def test_a_refusal_is_settled_alone_for_go_and_clients_without_a_product(product: str | None) -> None:
+    """SPEC.md section 7: "Go's client, and a client that names no product, gets the settled one alone"."""
+    server, link = receiving_server()
+    assert server.remote is not None
+    properties = None if product is None else {Symbol("product"): product}
+    server.remote = replace(server.remote, properties=properties)
+    _receive(server, transfer(0))
+    link.answer(0, RELEASED)
+    assert [(one.settled, one.state) for one in _dispositions(server)] == [(True, RELEASED)]
 
 
 def test_acceptances_are_settled_at_once_and_share_a_frame() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from servicebus_amqp.encoding.codec import Symbol
 from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame, unpack_frame_header
 from servicebus_amqp.encoding.performatives import (
     Attach,
@@ -119,7 +120,8 @@ def performatives_in(data: bytes) -> list[Performative]:
 def opened_server(**changes: Any) -> Connection:
     """A server that has been opened by a client without SASL; what it sent is thrown away."""
     server = Connection(role=ConnectionRole.SERVER, settings=settings("server", **changes))
-    server.receive_data(AMQP_HEADER + frame(Open(container_id="client", hostname="contoso")))
+    product = {Symbol("product"): "a client"}
+    server.receive_data(AMQP_HEADER + frame(Open(container_id="client", hostname="contoso", properties=product)))
     server.data_to_send()
     return server
 

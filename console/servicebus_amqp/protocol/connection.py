@@ -754,6 +754,12 @@ class Connection:
         if not self._closing and channel not in self._sessions_of_peer:
             raise ProtocolError(f"a {frame} came on channel {channel}, which has no session")
 
+    @property
+    def product(self) -> str:
+        """Return the product that the peer's open names; "" for none."""
+        properties = self.remote.properties if self.remote is not None else None
+        return str((properties or {}).get("product", ""))
+
     def _on_open(self, _channel: int, remote: Open) -> None:
         if self.remote is not None:
             raise ProtocolError("a second open came")

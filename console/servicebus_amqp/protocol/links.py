@@ -226,6 +226,9 @@ class LinkState(Enum):
 class LinkConnection(Protocol):
     """The connection of a link, as a receiver uses it."""
 
+    @property
+    def product(self) -> str: ...
+
     events: list[Event]
     unfinished: int
 
@@ -465,6 +468,12 @@ class _Incoming:
         self.held = MESSAGE_COST + len(tag)
 
 
+SETTLED_ALONE: Final = ("", "MSGolangClient")
+"""Products, by the open, that get refusals settled alone: go-amqp 1.0.5 takes an unsettled one for an acceptance.
+
+A bare go-amqp names no product."""
+
+
 class ReceiverLink(Link):
     """A link made by `Session.attach_receiver`, or by the peer's attach of a sender."""
 
@@ -535,12 +544,13 @@ class ReceiverLink(Link):
 
         What is no acceptance leaves unsettled, then settled, in one write: .NET replaces a settled outcome by Accepted
         if it arrives before its own write returns, Python ignores an unsettled one, and rhea frees a delivery only
-        once it is settled.
+        once it is settled. A client of SETTLED_ALONE gets the settled one alone.
 
         Raises:
             EncodeError: as `settle`.
         """
-        if outcome is not ACCEPTED and type(outcome) is not TransactionalState:
+        is_refusal = outcome is not ACCEPTED and type(outcome) is not TransactionalState
+        if is_refusal and self.session.connection.product not in SETTLED_ALONE:
             self.session.settle(self, delivery_id, outcome, settled=False)
         self.session.settle(self, delivery_id, outcome, settled=True)
 

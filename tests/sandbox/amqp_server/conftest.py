@@ -11,6 +11,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 
 from servicebus_amqp.access import sign
+from servicebus_amqp.encoding.codec import Symbol
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -128,7 +129,8 @@ class Peer(asyncio.Protocol):
     """A client that speaks AMQP itself, for what the SDK never does."""
 
     def __init__(self, **settings) -> None:
-        asked = ConnectionSettings(container_id="peer", hostname="127.0.0.1", **settings)
+        named = {"properties": {Symbol("product"): "a client"}} | settings
+        asked = ConnectionSettings(container_id="peer", hostname="127.0.0.1", **named)
         self.amqp = Connection(role=ConnectionRole.CLIENT, settings=asked)
         self.events: list[Event] = []
         self.history: list[Event] = []
