@@ -194,7 +194,7 @@ class Engine:
 
     Args:
         strings: the connection strings of both sides.
-        options: of the section `pairing`; with `gateway_port` it has a gateway.
+        options: of the section `pairing`; with `gateway_port` it has a gateway, with the options `gateway`.
     """
 
     def __init__(
@@ -205,6 +205,7 @@ class Engine:
         ca_file: Path,
         options: dict[str, Any],
         gateway_port: int = 0,
+        gateway: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.gateway_port = gateway_port
@@ -212,6 +213,7 @@ class Engine:
         self._strings = strings
         self._ca_file = ca_file
         self._options = options
+        self._gateway = gateway or {}
         self._ready: Ready | None = None
         self._is_killed = False
 
@@ -232,7 +234,9 @@ class Engine:
             os.environ[variable] = self._strings[side]
             lines += [f"[{side}]", f'name = "{side}"', f'ca_file = "{self._ca_file}"']
             lines.append(f'connection_string = {{ env = "{variable}" }}')
-        lines += ["[gateway]", f"port = {self.gateway_port}"] if self.gateway_port else []
+        served = {"port": self.gateway_port} | self._gateway
+        if self.gateway_port:
+            lines += ["[gateway]", *(f"{key} = {_toml(value)}" for key, value in served.items())]
         self.config.write_text("\n".join(lines) + "\n")
 
     @property
@@ -302,5 +306,7 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return f"{list(value)}"
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(one)}' for key, one in value.items())} }}"
     return f'"{value}"' if isinstance(value, str) else f'"{value:g}s"' if isinstance(value, float) else str(value)
