@@ -42,6 +42,8 @@ class GatewayOptions:
 
     port: int = DEFAULT_PORT
     address: str = LOOPBACK
+    host: str = ""
+    """The name by which clients find the address; in the connection strings and the certificate. "": the address."""
     keys: Path | None = None
     """None: `gateway.keys` in the engine's state folder."""
     key_rules: tuple[KeyRule, ...] = ()
@@ -102,6 +104,16 @@ def _of_address(place: SettingLocation, value: object) -> str:
         raise place.error(f'is {shown(value)}; it is an IP address of this machine, such as "{LOOPBACK}"') from error
 
 
+_LABEL: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+
+
+def _of_host(place: SettingLocation, value: object) -> str:
+    name = read_text(place, value)
+    if len(name) > 253 or re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name) is None:
+        raise place.error(f'is {shown(value)}; it is a host name, such as "orders.servicebus.windows.net"')
+    return name
+
+
 _RIGHTS: Final = {"send": "Send", "listen": "Listen", "manage": "Manage"}
 _LIMITS: Final = ("connections", "links", "bytes_in_hand", "sends_per_second")
 _ENTITY: Final = re.compile(r"[A-Za-z0-9._*-]+(/[A-Za-z0-9._*-]+)*")
@@ -153,6 +165,7 @@ def _is_limit(value: object) -> bool:
 GATEWAY_KEYS: Final[dict[str, Reader]] = {
     "port": _of_port,
     "address": _of_address,
+    "host": _of_host,
     "allow_other_hosts": read_flag,
     "keys": _of_keys,
     "keys_file": read_path,

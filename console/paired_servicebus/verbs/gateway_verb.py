@@ -133,7 +133,7 @@ def _read_rights(text: str) -> list[GatewayRight]:
 def _print_keys(keys: Sequence[LocalKey], options: GatewayOptions, *, is_running: bool, json: bool) -> None:
     """Write the strings on standard output, unmasked."""
     port = None if options.standard_ports else options.port
-    strings = [connection_string(key, port, address=options.address) for key in keys]
+    strings = [connection_string(key, port, address=options.address, host=options.host) for key in keys]
     if json:
         entries = [
             {

@@ -32,7 +32,7 @@ from paired_servicebus.engine.gateway.administration import (
     forwards_of,
     without_keys,
 )
-from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, LocalKey, new_key
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, LocalKey, connection_string, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.gateway_tls import GatewayCertificates
 from paired_servicebus.engine.gateway.seen_answers import SeenAnswer, SeenAnswers
@@ -590,3 +590,18 @@ async def test_a_refused_key_is_an_error_of_authorization(place: Administered) -
     async with place.client(SEND) as admin:
         with pytest.raises(ClientAuthenticationError, match="lacks the right"):
             await admin.get_queue("orders")
+
+
+async def test_a_host_is_in_the_strings_and_in_the_certificate(tmp_path: Path) -> None:
+    certificates = GatewayCertificates(tmp_path / "gateway.tls", "127.0.0.1", host="orders.example")
+    authority = tmp_path / "authority.pem"
+    authority.write_text(certificates.authority())
+    assert connection_string(ROOT, None, host="orders.example").startswith("Endpoint=sb://orders.example/;")
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=await certificates.context())
+    async with server:
+        port, trusted = server.sockets[0].getsockname()[1], ssl.create_default_context(cafile=authority)
+        for name in ("orders.example", "127.0.0.1"):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname=name)
+            writer.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname="other.example")

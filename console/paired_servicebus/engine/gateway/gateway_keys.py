@@ -74,10 +74,14 @@ def new_key(
     return LocalKey(name, frozenset(rights), text, tuple(entities), limits)
 
 
-def connection_string(key: LocalKey, port: int | None, *, address: str = "127.0.0.1") -> str:
-    """Return the whole connection string for applications with this key, a secret. port: None: the standard ones."""
+def connection_string(key: LocalKey, port: int | None, *, address: str = "127.0.0.1", host: str = "") -> str:
+    """Return the whole connection string for applications with this key, a secret.
+
+    port: None: the standard ones. host: the name for clients, by default the address.
+    """
     found = ipaddress.ip_address(address)
-    host = socket.getfqdn() if found.is_unspecified else f"[{found}]" if found.version == IPV6 else str(found)
+    by_address = socket.getfqdn() if found.is_unspecified else f"[{found}]" if found.version == IPV6 else str(found)
+    host = host or by_address
     named = f"SharedAccessKeyName={key.name};SharedAccessKey={key.key}"
     if port is None:
         return f"Endpoint=sb://{host}/;{named}"

@@ -35,12 +35,14 @@ class GatewayCertificates:
     Args:
         folder: of the files.
         address: where the gateway listens; the certificate is for it, for loopback and for this machine's name.
+        host: one more name that the certificate is for.
         warn: called with a sentence for the operator.
     """
 
-    def __init__(self, folder: Path, address: str, *, warn: Callable[[str], object] = str) -> None:
-        self._folder = folder / address.replace(":", "_")
+    def __init__(self, folder: Path, address: str, *, host: str = "", warn: Callable[[str], object] = str) -> None:
+        self._folder = folder / f"{address}{host and f'-{host}'}".replace(":", "_")
         self._address = address
+        self._host = host
         self._warn = warn
         self._loaded: tuple[tuple[int, int], ssl.SSLContext] | None = None
         self._turn = asyncio.Lock()
@@ -90,7 +92,7 @@ class GatewayCertificates:
         """Make the files; those that were there end soon, or cannot be used."""
         from servicebus_amqp.server.certificates import make_certificates  # not before a client needs TLS
 
-        names = {socket.gethostname(), socket.getfqdn()}
+        names = {socket.gethostname(), socket.getfqdn(), self._host}
         if not ipaddress.ip_address(self._address).is_unspecified:
             names.add(self._address)
         new = self._folder.with_name(f".{self._folder.name}.{os.getpid()}")
@@ -106,4 +108,4 @@ def certificates_of(
 ) -> GatewayCertificates:
     """Return the gateway's certificate, whose files are beside its keys."""
     keys = options.keys or places.gateway_keys
-    return GatewayCertificates(keys.with_name("gateway.tls"), options.address, warn=warn)
+    return GatewayCertificates(keys.with_name("gateway.tls"), options.address, host=options.host, warn=warn)
