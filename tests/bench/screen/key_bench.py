@@ -52,7 +52,7 @@ KEYS: Final = (
     KeyStroke("mark", " ", b"*", ((" ", CURSOR), *HOME)),
     KeyStroke("sort", "s", b"name", tuple(("s", title.encode()) for title in SORTS)),
     KeyStroke("filter", "1", "“1”".encode(), (("\x1b", b"entit"),), before=(("/", b"filter"),)),
-    KeyStroke("page of cost", "5", b"fixed costs", (("1", b"backlog on"),)),
+    KeyStroke("page of cost", "5", b"fixed costs", (("1", b"by destination"),)),
 )
 COST: Final = KeyStroke("page of cost", "5", b"fixed costs", (("1", b""),))
 BACK: Final = (("\x1b", b""),)
