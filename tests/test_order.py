@@ -27,5 +27,5 @@ def test_none_is_lost_and_each_process_has_the_same_order(request: pytest.Fixtur
     assert sorted(map(id, found)) == sorted(map(id, items))
     assert processes > 1 or sorted(map(is_alone, found)) == [is_alone(item) for item in found]
     files = [list(tests) for _, tests in groupby(sorted(items, key=lambda item: item.path), lambda item: item.path)]
-    for begin in (1, len(files) // 2):
+    for begin in (0, 1, len(files) // 2):
         assert ordered([item for file in files[begin:] + files[:begin] for item in file], processes) == found
