@@ -208,7 +208,7 @@ async def test_a_terminal_that_shrinks_and_grows_shows_all_of_it_again(
     server.publish_snapshot(made.outage())
     terminal = await open_terminal(size=(140, 40))
     await terminal.until(lambda text: "failed over: payments" in text)
-    for width, height, shown in ((50, 10, "50 columns and 10 rows"), (140, 40, "accepts ")):
+    for width, height, shown in ((50, 10, "50 columns and 10 rows"), (140, 40, "by destination")):
         await terminal.quiet()
         before = len(terminal.written)
         fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("4H", height, width, 0, 0))
