@@ -69,11 +69,10 @@ NODE: Final = {
 JAVA: Final = {
     "camel": "camel-azure-servicebus 4.17.0",
     "spring": "spring-messaging-azure-servicebus 6.1.0",
-    "spring-jms": "spring-cloud-azure-starter-servicebus-jms 6.1.0",
 }
 GO: Final = {"dapr": "components-contrib 1.18.0"}
 NAMES: Final = (*PYTHON, *NODE, *JAVA, *GO)
-STANDARD: Final = ("kombu", "celery", "spring-jms")
+STANDARD: Final = ("kombu", "celery")
 """Those that use a host's name alone: they get the connection string in Azure's form, and need the standard ports."""
 
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings
 from tests.conformance.archive import fetch
 
@@ -104,17 +103,12 @@ async def run(sample: Path, limit: float, *, paired: bool) -> Run:
     """Run a sample in a sandbox of its own."""
     specs = [NamespaceSpec("primary", QUEUES, TOPICS), NamespaceSpec("secondary")]
     async with Sandbox.start(specs) as sandbox:
-        runner = await identity_endpoint(AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
-        try:
-            await fill(sandbox)
-            with tempfile.TemporaryDirectory(prefix="sdk-sample-") as folder:
-                program = Path(folder) / sample.name
-                text = sample.read_text("utf-8")
-                program.write_text(with_a_pairing(text) if paired else text, "utf-8")
-                endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-                return await end_of(program, limit, environment(sandbox, sample, endpoint))
-        finally:
-            await runner.cleanup()
+        await fill(sandbox)
+        with tempfile.TemporaryDirectory(prefix="sdk-sample-") as folder:
+            program = Path(folder) / sample.name
+            text = sample.read_text("utf-8")
+            program.write_text(with_a_pairing(text) if paired else text, "utf-8")
+            return await end_of(program, limit, environment(sandbox, sample))
 
 
 def with_a_pairing(text: str) -> str:
@@ -143,7 +137,7 @@ async def end_of(program: Path, limit: float, environment: dict[str, str]) -> Ru
     return Run(process.returncode, tuple(VARYING.sub("#", line) for line in lines), lines[-1] if lines else "")
 
 
-def environment(sandbox: Sandbox, sample: Path, endpoint: str) -> dict[str, str]:
+def environment(sandbox: Sandbox, sample: Path) -> dict[str, str]:
     primary = sandbox["primary"]
     return {
         "PATH": os.environ["PATH"],
@@ -154,8 +148,7 @@ def environment(sandbox: Sandbox, sample: Path, endpoint: str) -> dict[str, str]
         "SANDBOX_CA": str(sandbox.ca_file),
         "SANDBOX_SECONDARY": sandbox["secondary"].connection_string,
         "SAMPLE_KIND": "async" if sample.stem.endswith("_async") else "sync",
-        "IDENTITY_ENDPOINT": endpoint,
-        "IDENTITY_HEADER": "sample",
+        **sandbox.tokens.managed_identity(sandbox.tokens.identities[0]),
         "SERVICEBUS_CONNECTION_STR": primary.connection_string,
         "SERVICEBUS_FULLY_QUALIFIED_NAMESPACE": f"127.0.0.1:{primary.amqp_port}",
         "SERVICEBUS_QUEUE_NAME": QUEUE,
@@ -166,23 +159,6 @@ def environment(sandbox: Sandbox, sample: Path, endpoint: str) -> dict[str, str]
         "SERVICEBUS_SAS_POLICY": primary.key_name,
         "SERVICEBUS_SAS_KEY": primary.key,
     }
-
-
-async def identity_endpoint(credential: AsyncSandboxCredential) -> web.AppRunner:
-    """Serve tokens as the identity endpoint of App Service does."""
-
-    async def token(request: web.Request) -> web.Response:
-        resource = request.query["resource"]
-        found = await credential.get_token(f"{resource}/.default")
-        body = {"access_token": found.token, "expires_on": str(found.expires_on), "resource": resource}
-        return web.json_response(body | {"token_type": "Bearer"})
-
-    app = web.Application()
-    app.router.add_get("/", token)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner
 
 
 async def fill(sandbox: Sandbox) -> None:
