@@ -62,7 +62,7 @@ def without(extra: str) -> list[str]:
     return [package for package, home in EXTRA_OF.items() if home != extra and package not in SHARED[extra]]
 
 
-SHARED = {"sandbox": {"aiohttp"}, "library": set[str]()}
+SHARED = {"sandbox": {"aiohttp", "yarl"}, "library": set[str]()}
 
 
 def test_every_package_that_is_imported_belongs_to_an_extra() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 DISTRIBUTION: Final = "servicebus-paired-console"
 EXTRA_OF: Final = {
     "aiohttp": "library",
+    "yarl": "library",
     "azure.servicebus": "library",
     "certifi": "library",
     "isodate": "library",
