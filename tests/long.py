@@ -24,6 +24,7 @@ PROOFS: Final[dict[str, str]] = {
     "drill": "-m tests.stage drill-kills --minutes 10",
     "fleet": "-m tests.stage fleet",
     "fleet-simulation": "-m tests.simulation --fleet --seeds 20000",
+    "frameworks": "-m tests.conformance.frameworks",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
     "gateway": "-m tests.stage languages",
     "gateway-chaos": "-m tests.stage gateway-chaos --minutes 30",
