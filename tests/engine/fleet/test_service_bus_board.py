@@ -101,6 +101,8 @@ async def test_a_deleted_board_is_missing_a_disabled_one_and_a_busy_namespace_ha
     assert missing.value.is_missing
     assert not missing.value.is_busy
     begun = world.node.faults.add("disabled", entity=REPORTS)
+    with pytest.raises(FleetBoardError, match="link detached"):  # the next attach says why
+        await board.write(presence(), 60.0)
     with pytest.raises(FleetBoardError, match="reports is disabled"):
         await board.write(presence(), 60.0)
     world.node.faults.remove(begun.id)

@@ -419,7 +419,10 @@ async def test_an_entity_that_is_deleted_detaches_its_links(world: World) -> Non
     world.node.namespace.delete("orders")
     world.node.wake()
     await until(lambda: told.lost)
-    assert kind_of(told.lost[0]) is K.NOT_FOUND
+    assert kind_of(told.lost[0]) is K.DETACHED
+    with pytest.raises(WireError) as refused:  # the next attach says why
+        await told.receiver(wire)
+    assert kind_of(refused.value) is K.NOT_FOUND
 
 
 # -- What is lost and had again, the pauses in between, and that nobody spins ----------------------------------------
