@@ -23,6 +23,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
 )
 from servicebus_sandbox.broker.entity_settings import Right
+from servicebus_sandbox.faults import FaultTerms
 
 from .conftest import AUTHOR, ORDERS, REPORTS, World, presence
 
@@ -101,8 +102,6 @@ async def test_a_deleted_board_is_missing_a_disabled_one_and_a_busy_namespace_ha
     assert missing.value.is_missing
     assert not missing.value.is_busy
     begun = world.node.faults.add("disabled", entity=REPORTS)
-    with pytest.raises(FleetBoardError, match="link detached"):  # the next attach says why
-        await board.write(presence(), 60.0)
     with pytest.raises(FleetBoardError, match="reports is disabled"):
         await board.write(presence(), 60.0)
     world.node.faults.remove(begun.id)
@@ -110,6 +109,14 @@ async def test_a_deleted_board_is_missing_a_disabled_one_and_a_busy_namespace_ha
     with pytest.raises(FleetBoardError, match="throttles the board") as busy:
         await board.read(Board.REPORTS, 1, 250)
     assert busy.value.is_busy
+
+
+async def test_a_detached_link_is_no_failure_of_the_board(world: World) -> None:
+    board = world.board()
+    await board.write(presence(), 60.0)
+    world.node.faults.add("detached", entity=REPORTS, terms=FaultTerms(count=1))
+    await board.write(presence(), 60.0)
+    assert len((await board.read(Board.REPORTS, 1, 250))[0]) == 2
 
 
 async def test_a_lost_connection_is_made_again(world: World) -> None:

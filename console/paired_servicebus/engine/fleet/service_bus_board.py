@@ -301,9 +301,7 @@ class ServiceBusBoard:
         """Post a document with a time to live in seconds. After a timeout the board may have it all the same."""
         board = board_of(document)
         payload = write_post(document, ttl=ttl, posted_by=self._posted_by)
-        await self._do(
-            "writing", board, WRITE_SECONDS, lambda: self._links[board].send_bytes(payload, 0, WRITE_SECONDS)
-        )
+        await self._do("writing", board, WRITE_SECONDS, lambda: self._send(board, payload))
 
     async def clean(self, wanted: Clean) -> Cleaned:
         """Delete posts that do not count, a bounded number: the next call continues. A flush takes minutes."""
@@ -318,6 +316,15 @@ class ServiceBusBoard:
                 await wire.close()
             except (WireError, OSError, TimeoutError):  # the namespace ends what we could not
                 continue
+
+    async def _send(self, board: Board, payload: bytes) -> None:
+        """Send once more on a new link if the old one was detached: that is routine, or the new attach says why."""
+        try:
+            await self._links[board].send_bytes(payload, 0, WRITE_SECONDS)
+        except WireError as error:
+            if failure_kind(error) is not FailureKind.DETACHED:
+                raise
+            await self._links[board].send_bytes(payload, 0, WRITE_SECONDS)
 
     async def _peek(self, board: Board, since: int, count: int) -> list[bytes]:
         path = self._paths[board]
