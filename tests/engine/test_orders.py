@@ -51,7 +51,7 @@ from tests.journal_files import read_records
 from .conftest import FakePairing
 
 ROOT = Path(paired_servicebus.__file__).parent
-LOOKS = ("_", "look_at_")
+LOOKS = ("_", "look_at_", "list_")
 PORT = {name for name, it in vars(OperatorOrders).items() if inspect.isfunction(it) and not name.startswith(LOOKS)}
 """The orders that a pairing executes."""
 OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
@@ -60,6 +60,7 @@ OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 ALIKE = {
     "core/drill/drill_plan.py": {"drain"},
     "core/model/fleet_view.py": {"read-only"},
+    "core/model/pairing_fold.py": {"force", "pin"},
     "demo/fleet_player.py": {"force", "release"},
     "demo/result.py": {"read-only"},
     "engine/commands/drain_process.py": {"drain"},

@@ -478,7 +478,7 @@ async def test_a_token_that_was_not_renewed_costs_the_link_and_a_new_one_gets_in
     world.jump(90_000)
     await until(lambda: told.lost)
     assert isinstance(told.lost[0], WireLinkError)
-    assert kind_of(told.lost[0]) is FailureKind.UNAUTHORIZED
+    assert kind_of(told.lost[0]) is FailureKind.REVOKED
     assert (await told.sender(wire)).is_up
     assert wire.connections == 1
 
