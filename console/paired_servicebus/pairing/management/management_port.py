@@ -477,13 +477,8 @@ class AtomAdmin:
     """The port over the SDK's client, which `close` closes."""
 
     def __init__(self, client: ServiceBusAdministrationClient) -> None:
-        self._client = client
+        self.client = client
         sdk_internals.renew_signatures_early(client)
-
-    @property
-    def client(self) -> ServiceBusAdministrationClient:
-        """Return the SDK's client."""
-        return self._client
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """List all queues, since Atom knows no prefix."""
@@ -496,7 +491,7 @@ class AtomAdmin:
         if wanted.rules:
             settings["AuthorizationRules"] = write_rules(wanted.rules)
         body = queue_body(settings)
-        await sdk_internals.write_entity(self._client, path, body, **ONCE)
+        await sdk_internals.write_entity(self.client, path, body, **ONCE)
 
     async def depth(self, path: str) -> Depth:
         found = queue_depth(await self._queue(path))
@@ -530,11 +525,11 @@ class AtomAdmin:
             for one in map(settings.get, ("ForwardTo", "ForwardDeadLetteredMessagesTo"))
         ]
         await sdk_internals.write_entity(
-            self._client, path, queue_body(settings), update=True, forwards=(forwards[0], forwards[1]), **ONCE
+            self.client, path, queue_body(settings), update=True, forwards=(forwards[0], forwards[1]), **ONCE
         )
 
     async def delete_queue(self, path: str) -> None:
-        await self._client.delete_queue(path, **ONCE)
+        await self.client.delete_queue(path, **ONCE)
 
     async def topics(self, prefix: str) -> list[TopicFacts]:
         """List all topics, since Atom knows no prefix."""
@@ -544,16 +539,16 @@ class AtomAdmin:
         ]
 
     async def create_topic(self, path: str, *, metadata: str) -> None:
-        await self._client.create_topic(path, user_metadata=metadata or None)  # the SDK passes no options on
+        await self.client.create_topic(path, user_metadata=metadata or None)  # the SDK passes no options on
 
     async def create_subscription(self, topic: str, name: str) -> None:
-        await self._client.create_subscription(topic, name, **ONCE)
+        await self.client.create_subscription(topic, name, **ONCE)
 
     async def delete_topic(self, path: str) -> None:
-        await self._client.delete_topic(path, **ONCE)
+        await self.client.delete_topic(path, **ONCE)
 
     async def keeps_expired(self, path: str) -> str | None:
-        found = read_entry(await sdk_internals.read_entity(self._client, path, **ONCE))
+        found = read_entry(await sdk_internals.read_entity(self.client, path, **ONCE))
         if found.element is None:
             return None
         if found.kind == "QueueDescription":
@@ -565,14 +560,14 @@ class AtomAdmin:
 
     async def namespace(self) -> NamespaceInfo:
         """Return name and tier; Atom has neither region nor status."""
-        described = await self._client.get_namespace_properties(**ONCE)
+        described = await self.client.get_namespace_properties(**ONCE)
         return NamespaceInfo(name=described.name or "", tier=ServiceTier.called(described.messaging_sku))
 
     async def close(self) -> None:
-        await self._client.close()
+        await self.client.close()
 
     async def _queue(self, path: str) -> Description:
-        found = read_entry(await sdk_internals.read_entity(self._client, path, **ONCE))
+        found = read_entry(await sdk_internals.read_entity(self.client, path, **ONCE))
         if found.kind != "QueueDescription":
             raise ResourceNotFoundError(f"there is no queue {path}")
         return found
@@ -581,7 +576,7 @@ class AtomAdmin:
         self, kind: str, prefix: str = "", pages: int | None = None, *, topic: str = ""
     ) -> AsyncIterator[Description]:
         """Yield the entities of a kind under a prefix, case aside. Raises ListTooLongError after `pages` pages."""
-        feeds = sdk_internals.list_entities(self._client, kind, PAGE, topic=topic, **ONCE)
+        feeds = sdk_internals.list_entities(self.client, kind, PAGE, topic=topic, **ONCE)
         async for feed in limit_pages(feeds, pages):
             for one in read_feed(feed):
                 if one.name.casefold().startswith(prefix.casefold()):

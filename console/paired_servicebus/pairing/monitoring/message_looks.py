@@ -215,16 +215,13 @@ def _value(item: bytes) -> str:
     return one_line(str(value), most=LONGEST_VALUE)
 
 
-def _words(item: bytes) -> str:
-    return "" if item == NULL else _value(item)
-
-
 def _dead_letter(data: bytes) -> str:
     """Return the reason of a dead letter: the description of ours, the reason of others'."""
     try:
         section = split(data).application_properties
         found = dict(map_values(section)) if section else {}
-        reason, description = (_words(found.get(name.encode(), NULL)) for name in (_REASON, _DESCRIPTION))
+        given = [found.get(name.encode(), NULL) for name in (_REASON, _DESCRIPTION)]
+        reason, description = ("" if one == NULL else _value(one) for one in given)
     except Exception:  # noqa: BLE001 - as above; the row tells the fault of the envelope
         return ""
     return (description or reason) if reason == OURS else (reason or description)

@@ -21,29 +21,8 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 from paired_servicebus.core.errors import EnvelopeError
 from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.verdict import Judgement
+from paired_servicebus.core.pump import pump_events
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, time_left
-from paired_servicebus.core.pump.pump_events import (
-    Complete,
-    DeadLetter,
-    Defer,
-    DeferredFound,
-    Deliver,
-    DeliveryFailed,
-    DeliveryWithheld,
-    MessageArrived,
-    MessagesAccepted,
-    MessagesSettled,
-    MessagesWithdrawn,
-    Outcome,
-    Publish,
-    PumpEffect,
-    PumpMessage,
-    PumpWorks,
-    Recall,
-    RecallDue,
-    RecallEnded,
-    Release,
-)
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
@@ -65,7 +44,7 @@ from paired_servicebus.pairing.syphon.amqp_pump import (
 )
 
 
-class SdkBacklogMessage(PumpMessage):
+class SdkBacklogMessage(pump_events.PumpMessage):
     """A backlog message with its envelope's content; None: it is unreadable."""
 
     __slots__ = ("enclosed", "received")
@@ -86,7 +65,9 @@ class SdkBacklogMessage(PumpMessage):
 
 
 SdkDelivered = (
-    MessagesAccepted[SdkBacklogMessage] | DeliveryFailed[SdkBacklogMessage] | DeliveryWithheld[SdkBacklogMessage]
+    pump_events.MessagesAccepted[SdkBacklogMessage]
+    | pump_events.DeliveryFailed[SdkBacklogMessage]
+    | pump_events.DeliveryWithheld[SdkBacklogMessage]
 )
 
 
@@ -108,8 +89,8 @@ class SdkDelivery:
         for pack in packed(messages, link.limit()):
             async for event in self._deliver_pack(link, path, pack, load[done : done + len(pack)]):
                 yield event
-                if isinstance(event, DeliveryWithheld):  # the rest of the load waits with it
-                    yield DeliveryWithheld(load[done + len(pack) :], self._steering.clock())
+                if isinstance(event, pump_events.DeliveryWithheld):  # the rest of the load waits with it
+                    yield pump_events.DeliveryWithheld(load[done + len(pack) :], self._steering.clock())
                     return
             done += len(pack)
 
@@ -122,20 +103,20 @@ class SdkDelivery:
             messages, tried = tries.pop(0)
             waiting = [*tried, *(one for _, later in tries for one in later)]
             if not self._steering.machine.may_deliver(path, at=self._steering.clock()):  # another pump failed there
-                yield DeliveryWithheld(waiting, self._steering.clock())
+                yield pump_events.DeliveryWithheld(waiting, self._steering.clock())
                 return
             failure = await self._try(link, messages, tried)
             now, alone = self._steering.clock(), len(tried) == 1
             if failure is None:
-                yield MessagesAccepted(tried, now)
+                yield pump_events.MessagesAccepted(tried, now)
             elif is_messages_fault(failure.kind, alone=True):
                 if alone:
-                    yield DeliveryFailed(path, tried, failure, now, alone=True)
+                    yield pump_events.DeliveryFailed(path, tried, failure, now, alone=True)
                 else:
                     tries = [([message], [one]) for message, one in zip(messages, tried, strict=True)]
             else:
-                yield DeliveryFailed(path, tried, failure, now, alone=alone)
-                yield DeliveryWithheld(waiting[len(tried) :], now)
+                yield pump_events.DeliveryFailed(path, tried, failure, now, alone=alone)
+                yield pump_events.DeliveryWithheld(waiting[len(tried) :], now)
                 return
 
     async def close(self) -> None:
@@ -245,7 +226,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
         received = await bounded(
             receiver.receive_messages(room, max_wait_time=SLICE), SLICE + MANAGED, f"receiving from {self.path}"
         )
-        machine.step(PumpWorks())
+        machine.step(pump_events.PumpWorks())
         if received or now >= self._window_ends:
             self._window_ends = now + self._steering.policy.syphon_receive_window
             if not received:  # billed: each message, and a window without any
@@ -263,7 +244,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
         loads: dict[str, list[SdkBacklogMessage]] = {}
         for message in received:
             for effect in self.machine.step(self._arrival(message, is_recalled=is_recalled)):
-                if isinstance(effect, Deliver):
+                if isinstance(effect, pump_events.Deliver):
                     loads.setdefault(effect.message.key, []).append(effect.message)
                 else:
                     await self._perform(receiver, effect)
@@ -274,7 +255,9 @@ class SdkPump(Pump[SdkBacklogMessage]):
                 for effect in self.machine.step(event):
                     await self._perform(receiver, effect)
 
-    def _arrival(self, received: ServiceBusReceivedMessage, *, is_recalled: bool) -> MessageArrived[SdkBacklogMessage]:
+    def _arrival(
+        self, received: ServiceBusReceivedMessage, *, is_recalled: bool
+    ) -> pump_events.MessageArrived[SdkBacklogMessage]:
         fault, enclosed = "", None
         try:
             enclosed = destination_of(received.raw_amqp_message)
@@ -285,28 +268,30 @@ class SdkPump(Pump[SdkBacklogMessage]):
         except EnvelopeError as error:
             fault = str(error)
         message = SdkBacklogMessage(received, enclosed, message_id=_id(received), is_recalled=is_recalled)
-        return MessageArrived(message, self._steering.clock(), fault)
+        return pump_events.MessageArrived(message, self._steering.clock(), fault)
 
-    async def _perform(self, receiver: ServiceBusReceiver, effect: PumpEffect[SdkBacklogMessage]) -> None:
+    async def _perform(self, receiver: ServiceBusReceiver, effect: pump_events.PumpEffect[SdkBacklogMessage]) -> None:
         match effect:
-            case Publish(events):
+            case pump_events.Publish(events):
                 self._steering.publish(events)
-            case Complete(messages):
+            case pump_events.Complete(messages):
                 self._leaving = len(messages)
                 for message in messages:
-                    await self._settle(message, Outcome.COMPLETED, receiver.complete_message(message.received))
+                    await self._settle(
+                        message, pump_events.Outcome.COMPLETED, receiver.complete_message(message.received)
+                    )
                     self._leaving -= 1
-            case Defer(message):
-                await self._settle(message, Outcome.DEFERRED, receiver.defer_message(message.received))
-            case DeadLetter(message, reason):
+            case pump_events.Defer(message):
+                await self._settle(message, pump_events.Outcome.DEFERRED, receiver.defer_message(message.received))
+            case pump_events.DeadLetter(message, reason):
                 settlement = receiver.dead_letter_message(
                     message.received, reason="Undeliverable", error_description=reason
                 )
-                await self._settle(message, Outcome.DEAD_LETTERED, settlement)
-            case Release(message):
-                await self._settle(message, Outcome.RELEASED, receiver.abandon_message(message.received))
+                await self._settle(message, pump_events.Outcome.DEAD_LETTERED, settlement)
+            case pump_events.Release(message):
+                await self._settle(message, pump_events.Outcome.RELEASED, receiver.abandon_message(message.received))
 
-    async def _settle(self, message: SdkBacklogMessage, outcome: Outcome, settlement: object) -> None:
+    async def _settle(self, message: SdkBacklogMessage, outcome: pump_events.Outcome, settlement: object) -> None:
         """Settle one message. One with a lost lock comes again, which a stable id makes harmless."""
         self._steering.meter.settlements += 1
         try:
@@ -314,7 +299,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
             is_done = True
         except MessageLockLostError:
             is_done = False
-        self.machine.step(MessagesSettled([message], outcome, is_done))
+        self.machine.step(pump_events.MessagesSettled([message], outcome, is_done))
 
     async def _let_go(self) -> None:
         """Release the messages in hand when the pump ends, and only then; those that were deferred are deferred again.
@@ -322,13 +307,15 @@ class SdkPump(Pump[SdkBacklogMessage]):
         A foreign queue may have a delivery limit, and each release counts as a delivery. A link of its own settles them
         by lock token, since the link that they came on may be lost.
         """
-        effects = self.machine.step(MessagesWithdrawn(list(self.machine.messages()), self._steering.clock()))
+        effects = self.machine.step(
+            pump_events.MessagesWithdrawn(list(self.machine.messages()), self._steering.clock())
+        )
         if not effects:
             return
         link = self._client.get_queue_receiver(self.path)
         try:
             async with asyncio.timeout(STOPPING_SECONDS):
-                for kind, status in ((Release, "abandoned"), (Defer, "defered")):
+                for kind, status in ((pump_events.Release, "abandoned"), (pump_events.Defer, "defered")):
                     tokens = [one.message.received.lock_token for one in effects if isinstance(one, kind)]
                     await _settle_by_token(link, status, tokens)
         except BROKEN:
@@ -346,8 +333,8 @@ class SdkPump(Pump[SdkBacklogMessage]):
         """
         portion, end = BATCH, self._steering.clock() + BRINGING_BACK
         while self._steering.clock() < end and self._left is None:
-            effects = self.machine.step(RecallDue(key, portion, self._steering.clock()))
-            recall = next((effect for effect in effects if isinstance(effect, Recall)), None)
+            effects = self.machine.step(pump_events.RecallDue(key, portion, self._steering.clock()))
+            recall = next((effect for effect in effects if isinstance(effect, pump_events.Recall)), None)
             if recall is None:
                 return
             received = await self._receive_again(receiver, recall.numbers)
@@ -355,7 +342,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
             missing = frozenset[int]() if received else frozenset(recall.numbers)
             is_unclear = not received and len(recall.numbers) > 1
             await self._take(receiver, received, is_recalled=True)
-            self.machine.step(RecallEnded(key, recall.numbers, missing, is_unclear, self._steering.clock()))
+            self.machine.step(pump_events.RecallEnded(key, recall.numbers, missing, is_unclear, self._steering.clock()))
 
     async def _receive_again(
         self, receiver: ServiceBusReceiver, numbers: Sequence[int]
@@ -385,7 +372,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
                     found.append((_path(message), message.sequence_number or 0))
             if not peeked:  # a shorter reply is not the end: its size is limited
                 break
-        self.machine.step(DeferredFound(found))
+        self.machine.step(pump_events.DeferredFound(found))
 
 
 def _path(message: ServiceBusReceivedMessage) -> str:
