@@ -7,6 +7,7 @@ of the dashboard, its pages, its questions and its answers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -76,7 +77,10 @@ class Film:
 
     async def lost(self, title: str, reason: str = "the engine ended") -> None:
         self.console.feed.lose(reason)
-        await self.console.pilot.pause()
+        async with asyncio.timeout(60):
+            while not any("unreachable since" in row for row in self.console.rows()):
+                await asyncio.sleep(0.01)  # below a dialog the page is painted after the dialog
+        await self.settle()
         self.shoot(title)
 
 
