@@ -55,9 +55,9 @@ SPEC_10 = (
 )
 
 
-STALL = 0.3
+STALL = 0.15
 """Seconds the loop may stand still; after longer ones, a send's timeout is 1 s, a failover has a reason of its own."""
-TRIES = 3
+TRIES = 4
 
 
 async def longest_stall(stop: asyncio.Event) -> float:
