@@ -18,6 +18,8 @@ from .sides import QUEUE, SESSIONS, Outcome, Program, Side, parked, play, sides,
 
 WAIT: Final = 4.0
 """Seconds that a receiver waits for messages."""
+LONG_WAIT: Final = 30.0
+"""For one that waits while a token comes to its end."""
 DUE: Final = 1.9
 """Seconds before the end of a token that lives 22: it is due, and the work after it has that long."""
 A_MOMENT: Final = 0.3
@@ -137,7 +139,7 @@ async def sending(side: Side) -> AsyncIterator[Any]:
 async def waiting(side: Side) -> AsyncIterator[Any]:
     """The fault comes while a receiver waits; a message comes afterwards."""
     async with side.client.get_queue_receiver(QUEUE) as receiver:
-        receiving = asyncio.create_task(receiver.receive_messages(1, max_wait_time=30))
+        receiving = asyncio.create_task(receiver.receive_messages(1, max_wait_time=LONG_WAIT))
         await asyncio.sleep(0.5)
         struck = await side.struck()
         yield struck
@@ -151,12 +153,15 @@ async def waiting(side: Side) -> AsyncIterator[Any]:
 async def iteration(side: Side) -> AsyncIterator[Any]:
     """The fault comes in the middle of an iteration."""
     await side.put("0", "1", "2", "3")
-    async with side.client.get_queue_receiver(QUEUE, max_wait_time=WAIT) as receiver:
+    is_long = side.credential is not None  # a token's end is awaited for longer than a receiver waits for messages
+    async with side.client.get_queue_receiver(QUEUE, max_wait_time=LONG_WAIT if is_long else WAIT) as receiver:
         async for message in receiver:
             yield str(message)
             await receiver.complete_message(message)
             if str(message) == "1":
                 yield await side.struck()
+            if str(message) == "3" and is_long:
+                break
         yield side.depth()
 
 
