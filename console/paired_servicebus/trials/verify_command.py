@@ -184,16 +184,19 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
 
 MAX_TEXT: Final = 600
 """Characters of one sentence."""
-_TRACKING: Final = re.compile(
-    r"[\s,;.]*\b(?:TrackingId|SystemTracker|Tracking|Reference|Timestamp)\s*[:=].*", re.IGNORECASE | re.DOTALL
-)
-"""The end of a text of the service, from its tracking id on."""
+_TRACKING: Final = re.compile(r"\b(?:TrackingId|SystemTracker|Tracking|Reference|Timestamp)\s*[:=]", re.IGNORECASE)
+"""Where the end of a text of the service begins, which has its tracking id."""
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.servicebus\.[A-Za-z.]+[A-Za-z]", re.IGNORECASE)
 _ADDRESS: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?![\w.])|\[[0-9a-fA-F:]+\](?::\d+)?")
 _HOST: Final = "HOST"
 _QUEUE: Final = "QUEUE"
 _SECRET_PARTS: Final = ("sharedaccesskey", "sharedaccesssignature")
 _ROOT: Final = "RootManageSharedAccessKey"
+
+
+def _untracked(text: str) -> str:
+    found = _TRACKING.search(text)
+    return text if found is None else text[: found.start()].rstrip(" \t\r\n,;.")
 
 
 class Redactor:
@@ -219,7 +222,7 @@ class Redactor:
         """Return one line without secrets, hosts and names of namespaces."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, MASK)
-        text = _TRACKING.sub("", masked(text))
+        text = _untracked(masked(text))
         for table, bounds in ((self._hosts, r"[\w.-]"), (self._names, r"[A-Za-z0-9-]")):
             for name in sorted(table, key=len, reverse=True):
                 pattern = rf"(?<!{bounds}){re.escape(name)}(?!{bounds})" if table is self._names else re.escape(name)
