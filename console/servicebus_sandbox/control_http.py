@@ -27,7 +27,7 @@ from servicebus_sandbox.access.authorization import LIFETIME_SECONDS, LONGEST_SE
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.topology.namespace import Entity, Queue, Topic
 from servicebus_sandbox.clock import SandboxClock
-from servicebus_sandbox.faults import FIELDS, FaultError, describe_fault, read_order
+from servicebus_sandbox.faults import FIELDS, FaultError, describe_fault, read_fault
 from servicebus_sandbox.serving.http_server import HttpPort
 
 log = logging.getLogger(__name__)
@@ -113,13 +113,12 @@ class HttpControlServer:
 
     async def _begin_fault(self, request: web.BaseRequest) -> web.Response:
         wanted = await self._object(request, FIELDS)
+        name = wanted.get("namespace")
+        node = next((node for node in self._nodes() if node.name == name), None)
+        if node is None:
+            raise _Refusal(400, f"namespace is {name!r}; there are {', '.join(node.name for node in self._nodes())}")
         try:
-            order = read_order(wanted)
-            node = next((node for node in self._nodes() if node.name == order.namespace), None)
-            if node is None:
-                known = ", ".join(node.name for node in self._nodes())
-                raise FaultError(f"namespace is {order.namespace!r}; there are {known}")
-            fault = node.faults.add_order(order)
+            fault = node.faults.begin(read_fault(wanted))
         except FaultError as error:
             raise _Refusal(400, str(error)) from error
         return web.json_response({"id": fault.id}, status=201)

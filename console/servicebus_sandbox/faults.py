@@ -229,11 +229,11 @@ UNKNOWN_CALLER: Final = Caller()
 class Fault:
     """One fault; without `entities` (paths) it affects the whole namespace. Raises FaultError.
 
-    With `client` it affects only connections with that container id, with `key` only links that a key of the rule with
-    that name authorizes. Neither needs to be known yet.
+    `id` is empty until it begins. With `client` it affects only connections with that container id, with `key` only
+    links that a key of the rule with that name authorizes. Neither needs to be known yet.
     """
 
-    id: str
+    id: str = ""
     kind: FaultKind
     entities: tuple[str, ...] = ()
     client: str | None = None
@@ -368,37 +368,24 @@ FIELDS: Final = ("namespace", "fault", "entity", "entities", "client", "key", *_
 _MAY_BE_NULL: Final = frozenset(FIELDS) - {"namespace", "fault"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultOrder:
-    """A requested fault; `namespace` and `kind` are None if they are not given."""
-
-    namespace: str | None
-    kind: str | None
-    entities: tuple[str, ...]
-    terms: FaultTerms
-    client: str | None = None
-    key: str | None = None
-
-
-def read_order(wanted: Mapping[str, object]) -> FaultOrder:
-    """Return the order in a JSON object of FIELDS. Raises FaultError, one sentence."""
+def read_fault(wanted: Mapping[str, object]) -> Fault:
+    """Return the fault in a JSON object of FIELDS, whatever its namespace. Raises FaultError, one sentence."""
     given = {name: value for name, value in wanted.items() if value is not None or name not in _MAY_BE_NULL}
-    texts = {
-        name: _text(name, given[name]) for name in ("namespace", "fault", "entity", "client", "key") if name in given
-    }
+    texts = {name: _text(name, given[name]) for name in ("fault", "entity", "client", "key") if name in given}
     entities = _texts("entities", given.get("entities", []))
     if entities and "entity" in texts:
         raise FaultError("entity and entities are both given; name one entity by the first or several by the second")
     terms = FaultTerms(**{name: read(name, given[name]) for name, read in _TERMS.items() if name in given})
     if terms.probability < 1 and terms.seed is None:
         terms = replace(terms, seed=secrets.randbelow(2**32))  # reported, so that it can be repeated
-    return FaultOrder(
-        namespace=texts.get("namespace"),
-        kind=texts.get("fault"),
+    if "fault" not in texts:
+        raise FaultError(f"fault is missing; it is one of {', '.join(FaultKind)}")
+    return Fault(
+        kind=_kind(texts["fault"]),
         entities=entities or ((texts["entity"],) if "entity" in texts else ()),
-        terms=terms,
         client=texts.get("client"),
         key=texts.get("key"),
+        terms=terms,
     )
 
 
@@ -520,24 +507,15 @@ class FaultBoard:
         `client` is a container id, `key` the name of a rule; see `Fault`.
         """
         paths = (*entities, *(() if entity is None else (entity,)))
-        fault = Fault(
-            id=f"{self.namespace}-{self._made + 1}",
-            kind=_kind(kind),
-            entities=self._known(paths),
-            client=client,
-            key=key,
-            terms=terms or FaultTerms(),
-        )
+        return self.begin(Fault(kind=_kind(kind), entities=paths, client=client, key=key, terms=terms or FaultTerms()))
+
+    def begin(self, fault: Fault) -> Fault:
+        """Start a fault; return it with its id. Raises FaultError for an unknown entity."""
+        fault = replace(fault, id=f"{self.namespace}-{self._made + 1}", entities=self._known(fault.entities))
         self._made += 1
         self._cases[fault.id] = _Case(fault, self._clock())
         self._tell()
         return fault
-
-    def add_order(self, order: FaultOrder) -> Fault:
-        """Start the fault of an order. Raises FaultError."""
-        if order.kind is None:
-            raise FaultError(f"fault is missing; it is one of {', '.join(FaultKind)}")
-        return self.add(order.kind, entities=order.entities, client=order.client, key=order.key, terms=order.terms)
 
     def remove(self, fault_id: str) -> None:
         """End a fault. Raises FaultError for an unknown id."""

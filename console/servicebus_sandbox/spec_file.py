@@ -46,7 +46,7 @@ from servicebus_sandbox.broker.subscription_rules.rules import (
     TrueFilter,
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.faults import FIELDS, FaultBoard, FaultError, FaultOrder, read_order
+from servicebus_sandbox.faults import FIELDS, Fault, FaultBoard, FaultError, read_fault
 from servicebus_sandbox.serving.process_settings import HOST, PUBLIC_KEY
 from servicebus_sandbox.specs import (
     DOMAIN,
@@ -328,10 +328,10 @@ def _behavior(table: TomlTable) -> Behavior:
     return AS_SEEN
 
 
-def _fault(table: TomlTable) -> FaultOrder:
+def _fault(table: TomlTable) -> Fault:
     values = table.whole(FAULT_FIELDS)
     with table.complaining():
-        return read_order(values)
+        return read_fault(values)
 
 
 def _queue(table: TomlTable) -> QueueSpec:

@@ -22,7 +22,7 @@ from servicebus_sandbox.broker.entity_settings import (
 )
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, check_tier
-from servicebus_sandbox.faults import FaultBoard, FaultOrder
+from servicebus_sandbox.faults import Fault, FaultBoard
 
 MAX_CREDITS: Final = 1_000_000_000
 DOMAIN: Final = "servicebus.windows.net"
@@ -96,7 +96,7 @@ class NamespaceSpec:
     expiry: Expiry = Expiry.ON_TIME
     credits_per_second: int | None = None
     behaves: Behavior = AS_SEEN
-    faults: Sequence[FaultOrder] = ()
+    faults: Sequence[Fault] = ()
 
     def __post_init__(self) -> None:
         limit = self.credits_per_second
@@ -116,8 +116,8 @@ class NamespaceSpec:
 
     def break_in(self, board: FaultBoard) -> None:
         """Begin the faults. Raises FaultError."""
-        for order in self.faults:
-            board.add_order(order)
+        for fault in self.faults:
+            board.begin(fault)
 
     def fill(self, namespace: BrokerNamespace) -> None:
         """Create the entities. Raises EntityExists, and InvalidSettings, also for features that the tier lacks."""

@@ -238,9 +238,9 @@ MISTAKES = {
         faults = ["busy"]
             , namespace 'a': faults is or holds "busy"; it has to be a table, or a list of tables
         faults = [{}]
-            , namespace 'a': fault is missing; it is one of refused,
+            , namespace 'a', faults: fault is missing; it is one of refused,
         faults = [{ fault = "sleepy" }]
-            , namespace 'a': unknown fault 'sleepy'; known are refused,
+            , namespace 'a', faults: unknown fault 'sleepy'; known are refused,
         faults = [{ fault = "busy", entity = "q" }]
             , namespace 'a': namespace 'a' has no entity 'q'; it has none
         faults = [{ fault = "busy", clients = "c" }]

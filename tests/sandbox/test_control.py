@@ -74,7 +74,7 @@ async def test_a_fault_of_one_entity(sandbox: Sandbox, control: Control) -> None
         ({"namespace": "primary", "fault": "busy", "entity": "x"}, "no entity 'x'; it has audit, "),
         ({"namespace": "primary", "fault": "busy", "colour": "red"}, "unknown field 'colour'; known are namespace, "),
         ({"namespace": "primary", "fault": 7}, "fault has to be a string, not 7"),
-        ({"namespace": None, "fault": "busy"}, "namespace has to be a string, not null"),
+        ({"namespace": None, "fault": "busy"}, "namespace is None; there are primary, secondary"),
     ],
 )
 async def test_what_is_no_fault(control: Control, fields: dict[str, object], complaint: str) -> None:

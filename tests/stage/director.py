@@ -23,7 +23,7 @@ from paired_servicebus.pairing import tls_context
 from servicebus_sandbox import NamespaceSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import show_message
 from servicebus_sandbox.broker.message import StoredMessage
-from servicebus_sandbox.faults import read_order
+from servicebus_sandbox.faults import read_fault
 from tests.stage import application, receiver
 from tests.stage.console import Console
 from tests.stage.course import PRIMARY, TRANSFER, Strike
@@ -145,7 +145,7 @@ class Director:
 
     def strike(self, strike: Strike) -> None:
         """Switch a fault on."""
-        self.sandbox[strike.namespace].node.faults.add_order(read_order(strike.order()))
+        self.sandbox[strike.namespace].node.faults.begin(read_fault(strike.order()))
 
     def mend(self) -> None:
         """Switch every fault off."""

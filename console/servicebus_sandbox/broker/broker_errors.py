@@ -27,7 +27,6 @@ class EntityExists(BrokerError):
 
     def __init__(self, path: str) -> None:
         super().__init__(f"an entity '{path}' already exists in this namespace")
-        self.path = path
 
 
 class EntityDisabled(BrokerError):
@@ -37,7 +36,6 @@ class EntityDisabled(BrokerError):
         disabled = f"'{path}' is currently disabled"
         disabled = f"{disabled} for Send operations" if status == "SendDisabled" else f"Messaging entity {disabled}"
         super().__init__(f"{disabled}. Its status is {status}; set it to Active.")
-        self.path = path
 
 
 class InvalidSettings(BrokerError):
@@ -60,7 +58,6 @@ class MessageTooLarge(BrokerError):
 
     def __init__(self, path: str, size: int, limit: int) -> None:
         super().__init__(f"the message has {size} bytes; '{path}' takes at most {limit}")
-        self.size, self.limit = size, limit
 
 
 class BatchTooLong(MessageTooLarge):
@@ -68,7 +65,6 @@ class BatchTooLong(MessageTooLarge):
 
     def __init__(self, path: str, count: int, limit: int) -> None:
         BrokerError.__init__(self, f"the batch has {count} messages; '{path}' takes at most {limit}")
-        self.size, self.limit = count, limit
 
 
 class Unprocessable(BrokerError):
@@ -104,7 +100,6 @@ class MessageNotFound(BrokerError):
 
     def __init__(self, path: str, sequence_number: int) -> None:
         super().__init__(f"'{path}' has no such message with sequence number {sequence_number}")
-        self.sequence_number = sequence_number
 
 
 class MessageLockLost(BrokerError):
@@ -130,7 +125,6 @@ class SessionLockLost(BrokerError):
     def __init__(self, path: str, session_id: str | None) -> None:
         name = f"'{session_id}'" if session_id is not None else "of this message"
         super().__init__(f"the lock on the session {name} of '{path}' has expired; accept the session again")
-        self.session_id = session_id
 
 
 class SessionCannotBeLocked(BrokerError):
@@ -141,7 +135,6 @@ class SessionCannotBeLocked(BrokerError):
             f"The requested session '{session_id}' cannot be accepted. It may be locked by another receiver. "
             f"Its entity is '{path}'."
         )
-        self.session_id = session_id
 
 
 class SessionNeeded(InvalidOperation):

@@ -25,7 +25,7 @@ from typing import Final
 from paired_servicebus.engine.gateway.gateway_keys import LocalKey, connection_string
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import sections_of
-from servicebus_sandbox.faults import read_order
+from servicebus_sandbox.faults import read_fault
 from tests.conformance.checking import Skipped, fetch
 from tests.conformance.standard_ports import isolated
 from tests.examples.any_language import SenderProcess
@@ -209,7 +209,7 @@ async def play(names: Sequence[str], folder: Path, seconds: float) -> int:
         await _until(lambda: all(one.accepted >= 2 * LANES or not one.is_running for one in senders), STARTING)
         for fault in FAULTS:
             board = sandbox["primary"].node.faults
-            begun = board.add_order(read_order({"namespace": "primary", "fault": fault}))
+            begun = board.begin(read_fault({"fault": fault}))
             _say(f"the primary is {fault} for {seconds:g} s; {_counts(senders)}")
             await asyncio.sleep(seconds)
             board.remove(begun.id)

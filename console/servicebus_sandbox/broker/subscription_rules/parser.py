@@ -22,7 +22,8 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import lru_cache
 from math import fmod, inf, nan
-from typing import Protocol, TypeVar
+from operator import add, ge, gt, le, lt, mul, sub
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from servicebus_sandbox.broker.broker_errors import EvaluationError, FilterSyntaxError
@@ -134,14 +135,11 @@ class Property:
     is_system: bool = False
 
     def value(self, scene: EvaluationContext) -> Value:
-        if self.is_system:
-            return scene.properties.get_system(self.name)
-        return scene.properties.get_user(self.name)
+        properties = scene.properties
+        return properties.get_system(self.name) if self.is_system else properties.get_user(self.name)
 
     def is_there(self, scene: EvaluationContext) -> bool:
-        if self.is_system:
-            return scene.properties.get_system(self.name) is not None
-        return scene.properties.has_user(self.name)
+        return self.value(scene) is not None if self.is_system else scene.properties.has_user(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +217,15 @@ def _shift(operator: str, left: Value, right: Value) -> Value:
     raise EvaluationError(f"'{operator}' does not apply to {kinds}")
 
 
+_EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}
+
+
 def _arithmetic(operator: str, left: float, right: float) -> Value:
     if isinstance(left, int) and isinstance(right, int):
         return _whole(operator, left, right)
     left, right = float(left), float(right)
-    match operator:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
+    if operator in _EXACT:
+        return float(_EXACT[operator](left, right))
     if right == 0.0:
         return nan if operator == "%" or left == 0.0 else inf if left > 0 else -inf
     if operator == "/":
@@ -238,18 +234,13 @@ def _arithmetic(operator: str, left: float, right: float) -> Value:
 
 
 def _whole(operator: str, left: int, right: int) -> int:
-    match operator:
-        case "+":
-            result = left + right
-        case "-":
-            result = left - right
-        case "*":
-            result = left * right
-        case _:
-            if right == 0:
-                raise EvaluationError(f"{left} {operator} 0: a whole number cannot be divided by zero")
-            quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-            result = quotient if operator == "/" else left - quotient * right
+    if operator in _EXACT:
+        result = int(_EXACT[operator](left, right))
+    elif right == 0:
+        raise EvaluationError(f"{left} {operator} 0: a whole number cannot be divided by zero")
+    else:
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        result = quotient if operator == "/" else left - quotient * right
     return (result - _LOWEST) % _SPAN + _LOWEST
 
 
@@ -280,25 +271,16 @@ def equal(left: Value, right: Value) -> bool:
     return type(left) is type(right) and left == right
 
 
+_ORDERED: tuple[type, ...] = (str, datetime, timedelta)
+_IN_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, ">": gt, "<=": le, ">=": ge}
+
+
 def _in_order(left: Value, operator: str, right: Value) -> bool:
     comparable = is_number(left) and is_number(right)
     if not comparable and not any(isinstance(left, kind) and isinstance(right, kind) for kind in _ORDERED):
         kinds = f"{type(left).__name__} and {type(right).__name__}"
         raise EvaluationError(f"'{operator}' does not compare {kinds}")
-    below: bool = left < right  # type: ignore[operator]  # both of one ordered kind, as was just seen
-    above: bool = left > right  # type: ignore[operator]
-    match operator:
-        case "<":
-            return below
-        case ">":
-            return above
-        case "<=":
-            return below or left == right
-        case _:
-            return above or left == right
-
-
-_ORDERED: tuple[type, ...] = (str, datetime, timedelta)
+    return _IN_ORDER[operator](left, right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,33 +341,18 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
-    """AND: false if one part is false, else unknown if one part is."""
+class Junction:
+    """AND or OR: `decisive` (False for AND) if one part is, else unknown if one part is."""
 
+    decisive: bool
     parts: tuple[Predicate, ...]
 
     def holds(self, scene: EvaluationContext) -> Truth:
-        truth: Truth = True
+        truth: Truth = not self.decisive
         for part in self.parts:
             found = part.holds(scene)
-            if found is False:
-                return False
-            truth = None if found is None else truth
-        return truth
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """OR: true if one part is true, else unknown if one part is."""
-
-    parts: tuple[Predicate, ...]
-
-    def holds(self, scene: EvaluationContext) -> Truth:
-        truth: Truth = False
-        for part in self.parts:
-            found = part.holds(scene)
-            if found:
-                return True
+            if found is self.decisive:
+                return found
             truth = None if found is None else truth
         return truth
 
@@ -457,32 +424,31 @@ def tokenize(text: str) -> list[FilterToken]:
     return [*words, FilterToken(FilterTokenKind.END, "the end", len(text))]
 
 
+_QUOTES = {
+    "BRACKETED": (FilterTokenKind.NAME, "]"),
+    "QUOTED": (FilterTokenKind.NAME, '"'),
+    "TEXT": (FilterTokenKind.TEXT, "'"),
+}
+"""The kinds of quoted tokens, with the character that is doubled inside."""
+
+
 def _word(group: str, text: str, at: int) -> FilterToken | None:
-    match group:
-        case "SPACE":
-            return None
-        case "NAME":
-            is_keyword = text.upper() in KEYWORDS
-            return (
-                FilterToken(FilterTokenKind.KEYWORD, text.upper(), at)
-                if is_keyword
-                else FilterToken(FilterTokenKind.NAME, text, at, plain=True)
-            )
-        case "BRACKETED":
-            return FilterToken(FilterTokenKind.NAME, text[1:-1].replace("]]", "]"), at)
-        case "QUOTED":
-            return FilterToken(FilterTokenKind.NAME, text[1:-1].replace('""', '"'), at)
-        case "TEXT":
-            return FilterToken(FilterTokenKind.TEXT, text[1:-1].replace("''", "'"), at)
-        case "PARAMETER":
-            return FilterToken(FilterTokenKind.PARAMETER, text[1:].lower(), at)
-    return FilterToken(FilterTokenKind[group], text, at)
+    if group == "SPACE":
+        return None
+    if group in _QUOTES:
+        kind, quote = _QUOTES[group]
+        return FilterToken(kind, text[1:-1].replace(quote * 2, quote), at)
+    if group == "PARAMETER":
+        return FilterToken(FilterTokenKind.PARAMETER, text[1:].lower(), at)
+    if group == "NAME" and text.upper() in KEYWORDS:
+        return FilterToken(FilterTokenKind.KEYWORD, text.upper(), at)
+    return FilterToken(FilterTokenKind[group], text, at, plain=group == "NAME")
 
 
 MAX_DEPTH = 32
 MAX_STATEMENTS = 32
 
-_PREDICATES = (All, AnyOf, Comparison, Exists, In, IsNull, Like, Not)
+_PREDICATES = (Comparison, Exists, In, IsNull, Junction, Like, Not)
 _COMPARISONS = ("=", "<>", "!=", ">", ">=", "<", "<=")
 _CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _MOST_WHOLE = 2**63 - 1
@@ -569,12 +535,12 @@ class _Parser:
         return self._as_predicate(self._either)
 
     def _either(self) -> Node:
-        return self._joined(self._conjunction, "OR", AnyOf)
+        return self._joined(self._conjunction, "OR", decisive=True)
 
     def _conjunction(self) -> Node:
-        return self._joined(self._negation, "AND", All)
+        return self._joined(self._negation, "AND", decisive=False)
 
-    def _joined(self, part: Callable[[], Node], word: str, make: Callable[[tuple[Predicate, ...]], Predicate]) -> Node:
+    def _joined(self, part: Callable[[], Node], word: str, *, decisive: bool) -> Node:
         at = self._next
         first = part()
         if self._word.sort is not FilterTokenKind.KEYWORD or self._word.text != word:
@@ -582,7 +548,7 @@ class _Parser:
         parts = [self._checked_predicate(first, self._words[at])]
         while self._skip(word):
             parts.append(self._as_predicate(part))
-        return make(tuple(parts))
+        return Junction(decisive, tuple(parts))
 
     def _negation(self) -> Node:
         if not self._skip("NOT"):

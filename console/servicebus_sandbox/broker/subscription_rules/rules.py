@@ -16,7 +16,6 @@ from servicebus_sandbox.broker.subscription_rules.message_properties import Mess
 from servicebus_sandbox.broker.subscription_rules.parser import (
     EvaluationContext,
     Predicate,
-    Property,
     Set,
     Statement,
     equal,
@@ -127,19 +126,13 @@ class SqlAction:
         """Change `properties`, one statement after the other. Raises EvaluationError."""
         scene = EvaluationContext(properties, self._values, new_id)
         for statement in self._statements:
+            name, is_system = statement.target.name, statement.target.is_system
             if isinstance(statement, Set):
-                _set(properties, statement.target, statement.value.value(scene))
-            elif statement.target.is_system:
-                properties.set_system(statement.target.name, None)
+                (properties.set_system if is_system else properties.set_user)(name, statement.value.value(scene))
+            elif is_system:
+                properties.set_system(name, None)
             else:
-                properties.remove_user(statement.target.name)
-
-
-def _set(properties: MessageProperties, target: Property, value: Value) -> None:
-    if target.is_system:
-        properties.set_system(target.name, value)
-    else:
-        properties.set_user(target.name, value)
+                properties.remove_user(name)
 
 
 def _given(used: frozenset[str], parameters: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -202,14 +195,6 @@ class ArrivingMessage:
         return self._codec.write(self.message, properties)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleVerdict:
-    """The copies to store, and the error of a rule if one failed."""
-
-    copies: Sequence[Message]
-    error: EvaluationError | None = None
-
-
 class RuleSet:
     """Rules by name without regard to case; `owner` is the path of the subscription for error messages."""
 
@@ -254,10 +239,10 @@ class RuleSet:
         correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in self._rules.values())
         return len(self._rules) - correlation, correlation
 
-    def judge(self, arriving: ArrivingMessage) -> RuleVerdict:
-        """Return the copies for this subscription. A rule that fails matches nothing; its error is returned."""
+    def judge(self, arriving: ArrivingMessage) -> tuple[Sequence[Message], EvaluationError | None]:
+        """Return the copies to store. A rule that fails matches nothing; the first error is returned beside them."""
         if self._takes_all:
-            return RuleVerdict((arriving.message,))
+            return (arriving.message,), None
         plain, changed, error = False, [], None
         for rule in self:
             try:
@@ -269,7 +254,7 @@ class RuleSet:
                     changed.append(arriving.changed_by(rule, rule.action))
             except EvaluationError as failure:
                 error = error or EvaluationError(f"rule '{rule.name}': {failure}")
-        return RuleVerdict((arriving.message, *changed) if plain else tuple(changed), error)
+        return (arriving.message, *changed) if plain else changed, error
 
     def _look_for_short_cut(self) -> None:
         """Note whether every message is stored unchanged, so that none has to be read."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
@@ -72,66 +72,80 @@ class EntityCounts:
         return self.active + self.dead_letter + self.scheduled + self.transfer + self.transfer_dead_letter
 
 
-class _MessageQueues:
-    """The message queue of an entity with its two dead-letter queues."""
+S = TypeVar("S", bound=ReceivingSettings)
 
-    def __init__(self, path: str, settings: ReceivingSettings, agenda: Agenda, forward: Send) -> None:
+
+class _ReceivingEntity(Generic[S]):
+    """An entity that messages are received from: its message queue with two dead-letter queues."""
+
+    created_at: float
+    updated_at: float
+
+    def __init__(self, path: str, settings: S, agenda: Agenda, forward: Send) -> None:
+        self.path = path
+        self.settings = settings
         self.new_number = count(1).__next__
         dead_rules = DeliveryRules.for_dead_letters(settings)
-        self.dead_letters = MessageQueue(f"{path}/{DEAD_LETTERS}", dead_rules, agenda, self.new_number)
-        self.transfer_dead_letters = MessageQueue(
-            f"{path}/{TRANSFER_DEAD_LETTERS}", dead_rules, agenda, self.new_number
+        self.dead_letters, self.transfer_dead_letters = (
+            MessageQueue(f"{path}/{name}", dead_rules, agenda, self.new_number)
+            for name in (DEAD_LETTERS, TRANSFER_DEAD_LETTERS)
         )
         kind: type[MessageQueue] = SessionQueue if settings.requires_session else MessageQueue
         self.messages = kind(path, DeliveryRules.of(settings), agenda, self.new_number, dead_letters=self.dead_letters)
-        failed = self.transfer_dead_letters
-        self._forwarder = self.messages.forwarder = Forwarder(self.messages, agenda, forward, failed)
-        self._dead_forwarder = self.dead_letters.forwarder = Forwarder(
-            self.dead_letters, agenda, forward, failed, source=path
-        )
+        for queue, source in ((self.messages, None), (self.dead_letters, path)):
+            queue.forwarder = Forwarder(queue, agenda, forward, self.transfer_dead_letters, source=source)
         self._aim(settings)
 
-    def __iter__(self) -> Iterator[MessageQueue]:
-        return iter((self.messages, self.dead_letters, self.transfer_dead_letters))
+    @property
+    def message_queues(self) -> tuple[MessageQueue, MessageQueue, MessageQueue]:
+        return self.messages, self.dead_letters, self.transfer_dead_letters
 
     def close(self, reason: BrokerError) -> None:
-        for queue in self:
+        for queue in self.message_queues:
             queue.close(reason)
 
-    def apply(self, settings: ReceivingSettings) -> None:
+    def apply(self, settings: S, now: float) -> None:
+        self.settings, self.updated_at = settings, now
         self.messages.rules = DeliveryRules.of(settings)
         self.dead_letters.rules = self.transfer_dead_letters.rules = DeliveryRules.for_dead_letters(settings)
         self._aim(settings)
 
-    def _aim(self, settings: ReceivingSettings) -> None:
+    def _aim(self, settings: S) -> None:
         """Forward as the settings demand; receivers of a forwarding queue are dismissed."""
-        self._forwarder.aim(settings.forward_to)
-        self._dead_forwarder.aim(settings.forward_dead_lettered_to)
-        for queue in (self.messages, self.dead_letters):
-            if queue.forwarder is not None and queue.forwarder.target is not None:
-                queue.dismiss(InvalidOperation(f"'{queue.path}' forwards its messages to '{queue.forwarder.target}'"))
+        targets = (settings.forward_to, settings.forward_dead_lettered_to)
+        for queue, target in zip((self.messages, self.dead_letters), targets, strict=True):
+            if queue.forwarder is not None:
+                queue.forwarder.aim(target)
+            if target is not None:
+                queue.dismiss(InvalidOperation(f"'{queue.path}' forwards its messages to '{target}'"))
+
+    @property
+    def accessed_at(self) -> float:
+        return max(self.messages.accessed_at, self.dead_letters.accessed_at)
 
     @property
     def size_bytes(self) -> int:
         return self.messages.size_bytes + self.dead_letters.size_bytes + self.transfer_dead_letters.size_bytes
 
+    def counts(self) -> EntityCounts:
+        return EntityCounts(
+            active=len(self.messages),
+            dead_letter=len(self.dead_letters),
+            transfer_dead_letter=len(self.transfer_dead_letters),
+        )
 
-class Queue:
+
+class Queue(_ReceivingEntity[QueueSettings]):
     """A queue. Send through `intake`, receive from `messages`, `dead_letters` or `transfer_dead_letters`."""
 
     def __init__(self, path: str, settings: QueueSettings, agenda: Agenda, admission: Admission, forward: Send) -> None:
-        self.path = path
-        self.settings = settings
-        self.message_queues = _MessageQueues(path, settings, agenda, forward)
-        self.messages = self.message_queues.messages
-        self.dead_letters = self.message_queues.dead_letters
-        self.transfer_dead_letters = self.message_queues.transfer_dead_letters
+        super().__init__(path, settings, agenda, forward)
         self.intake = Intake(
             path,
             settings,
             agenda,
             admission=admission,
-            new_number=self.message_queues.new_number,
+            new_number=self.new_number,
             enter=self.messages.put,
             size=lambda: self.size_bytes,
         )
@@ -139,63 +153,45 @@ class Queue:
         self.created_at = self.updated_at = agenda.clock()  # a use is later
 
     def close(self, reason: BrokerError) -> None:
-        self.message_queues.close(reason)
+        super().close(reason)
         self.intake.clear()
 
     def apply(self, settings: QueueSettings, now: float) -> None:
-        self.settings, self.updated_at = settings, now
-        self.message_queues.apply(settings)
+        super().apply(settings, now)
         self.intake.apply(settings)
 
     @property
     def accessed_at(self) -> float:
-        return max(self.intake.last_send_at, self.messages.accessed_at, self.dead_letters.accessed_at)
+        return max(self.intake.last_send_at, super().accessed_at)
 
     @property
     def size_bytes(self) -> int:
-        return self.message_queues.size_bytes + self.intake.schedule.size_bytes
+        return super().size_bytes + self.intake.schedule.size_bytes
 
     def counts(self) -> EntityCounts:
-        return EntityCounts(
-            active=len(self.messages),
-            dead_letter=len(self.dead_letters),
-            scheduled=len(self.intake.schedule),
-            transfer_dead_letter=len(self.transfer_dead_letters),
-        )
+        return replace(super().counts(), scheduled=len(self.intake.schedule))
 
 
-class Subscription:
+class Subscription(_ReceivingEntity[SubscriptionSettings]):
     """A subscription at `topic/Subscriptions/name`. It stores the messages of its topic that match its rules."""
 
     def __init__(
         self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda, first_rule: Rule, forward: Send
     ) -> None:
+        super().__init__(f"{topic.path}/{SUBSCRIPTIONS}/{name}", settings, agenda, forward)
         self.topic = topic
         self.name = name
-        self.path = f"{topic.path}/{SUBSCRIPTIONS}/{name}"
-        self.settings = settings
         self.created_at = self.updated_at = agenda.clock()
         self.rules = RuleSet(self.path)
         self.rules.add(first_rule)
-        self.message_queues = _MessageQueues(self.path, settings, agenda, forward)
-        self.messages = self.message_queues.messages
-        self.dead_letters = self.message_queues.dead_letters
-        self.transfer_dead_letters = self.message_queues.transfer_dead_letters
-
-    def apply(self, settings: SubscriptionSettings, now: float) -> None:
-        self.settings, self.updated_at = settings, now
-        self.message_queues.apply(settings)
-
-    def close(self, reason: BrokerError) -> None:
-        self.message_queues.close(reason)
 
     def put(self, arriving: ArrivingMessage, now: float, topic_number: int) -> None:
         """Store the copies that the rules make of a message in the topic."""
-        verdict = self.rules.judge(arriving)
-        if verdict.error is not None and self.settings.dead_letter_on_filter_errors:
-            self._bury(arriving.message, now, FILTER_FAILED, str(verdict.error))
+        copies, error = self.rules.judge(arriving)
+        if error is not None and self.settings.dead_letter_on_filter_errors:
+            self._bury(arriving.message, now, FILTER_FAILED, str(error))
             return
-        for message in verdict.copies:
+        for message in copies:
             self._take(message, now, topic_number)
 
     def _take(self, message: Message, now: float, topic_number: int) -> None:
@@ -206,23 +202,7 @@ class Subscription:
         self.messages.put(message, now, ttl_limit=topic_ttl, enqueued_sequence_number=topic_number)
 
     def _bury(self, message: Message, now: float, reason: str, description: str) -> None:
-        dead = StoredMessage(message, self.message_queues.new_number(), now)
-        self.dead_letters.put_dead(dead, reason, description)
-
-    @property
-    def accessed_at(self) -> float:
-        return max(self.messages.accessed_at, self.dead_letters.accessed_at)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.message_queues.size_bytes
-
-    def counts(self) -> EntityCounts:
-        return EntityCounts(
-            active=len(self.messages),
-            dead_letter=len(self.dead_letters),
-            transfer_dead_letter=len(self.transfer_dead_letters),
-        )
+        self.dead_letters.put_dead(StoredMessage(message, self.new_number(), now), reason, description)
 
 
 class Topic:
