@@ -16,7 +16,7 @@ import shutil
 import ssl
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Final
 
 from servicebus_amqp.server.certificates import make_certificates
 from servicebus_amqp.server.http_server import WebSocketServer
-from servicebus_amqp.server.listener import Listener, ListenError
+from servicebus_amqp.server.listener import ListenError
 from servicebus_sandbox.access.authorization import TENANT, Identity, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
@@ -326,35 +326,12 @@ async def _open(
     spec: NamespaceSpec, clock: SandboxClock, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
 ) -> SandboxNamespace:
     """Open one namespace; `stack` closes it."""
-    today = clock.time_of_day
-    node = NamespaceServer(spec, issuer=issuer, clock=clock, time_of_day=today)
+    node = NamespaceServer(spec, issuer=issuer, clock=clock, time_of_day=clock.time_of_day)
     stack.callback(node.close)
-    management = ManagementApi(
-        node.namespace,
-        authorization=node.authorization,
-        clock=today,
-        changed=node.wake,
-        complaints=node.complaints,
-    )
-    websockets = WebSocketServer(node.protocol)
-    https = HttpsServer(management, node.faults, admission=node.admission, websockets=websockets)
-    stack.push_async_callback(https.close)
-    stack.callback(websockets.close)
-    node.faults.watch(https.faults_changed)
+    http = open_http(node, stack)
     spec.break_in(node.faults)
-    address, ports = spec.address or listen, []
-    for port in spec.ports:
-        listener = Listener(
-            who=f"namespace '{spec.name}'",
-            amqp=node.protocol,
-            http=https.protocol,
-            tls=tls,
-            faults=node.faults,
-            admission=node.admission,
-        )
-        stack.push_async_callback(listener.close)
-        node.faults.watch(listener.faults_changed)
-        ports.append(await listener.open(address, port))
+    address = spec.address or listen
+    ports = [await node.listener(stack, http=http.protocol, tls=tls).open(address, port) for port in spec.ports]
     root = next(rule for rule in spec.rules if rule.name == KEY_NAME)
     return SandboxNamespace(
         name=spec.name,
@@ -366,6 +343,23 @@ async def _open(
         host_name=spec.host_name,
         has_standard_ports=spec.standard_ports,
     )
+
+
+def open_http(node: NamespaceServer, stack: AsyncExitStack, *, pages: Mapping[str, bytes] | None = None) -> HttpsServer:
+    """Return the HTTP of a namespace, WebSockets included; `stack` ends it. `pages` is JSON that needs no token."""
+    management = ManagementApi(
+        node.namespace,
+        authorization=node.authorization,
+        clock=node.time_of_day,
+        changed=node.wake,
+        complaints=node.complaints,
+    )
+    websockets = WebSocketServer(node.protocol)
+    http = HttpsServer(management, node.faults, admission=node.admission, websockets=websockets, pages=pages)
+    stack.push_async_callback(http.close)
+    stack.callback(websockets.close)
+    node.faults.watch(http.faults_changed)
+    return http
 
 
 def _warn_of_names(namespaces: Iterable[SandboxNamespace]) -> None:

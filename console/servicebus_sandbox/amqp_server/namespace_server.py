@@ -12,9 +12,11 @@ import asyncio
 import logging
 import secrets
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, cast
 
@@ -23,6 +25,7 @@ from servicebus_amqp.nodes.request_ends import AmqpRefusal, StrangerLimits, erro
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection_settings import SaslCode
 from servicebus_amqp.server.admission import Admission, log_once
+from servicebus_amqp.server.listener import Listener, ProtocolFactory
 from servicebus_amqp.server.server_connection import (
     DEFAULT_LIMITS,
     STRANGER,
@@ -500,6 +503,22 @@ class NamespaceServer:
     def protocol(self) -> AmqpServerProtocol:
         """Return a protocol for a new AMQP connection."""
         return AmqpServerProtocol(self)
+
+    def listener(
+        self, stack: AsyncExitStack, *, http: ProtocolFactory | None = None, tls: ssl.SSLContext | None = None
+    ) -> Listener:
+        """Return a port of the namespace, under its faults; `stack` closes it."""
+        listener = Listener(
+            who=f"namespace '{self.name}'",
+            amqp=self.protocol,
+            http=http,
+            tls=tls,
+            faults=self.faults,
+            admission=self.admission,
+        )
+        stack.push_async_callback(listener.close)
+        self.faults.watch(listener.faults_changed)
+        return listener
 
     def flush_soon(self, connection: BrokerLinkOwner) -> None:
         """Have the connection write at the end of this turn."""

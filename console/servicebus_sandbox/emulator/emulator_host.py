@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from servicebus_amqp.server.listener import Certificates, Listener, bind
+from servicebus_amqp.server.listener import Certificates, ProtocolFactory, bind
 from servicebus_sandbox.access.authorization import Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.clock import SandboxClock
@@ -31,13 +31,12 @@ from servicebus_sandbox.serving.process_settings import (
 )
 from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError
 
-if TYPE_CHECKING:
-    from servicebus_sandbox.emulator.administration import Administration
-
 log = logging.getLogger(__name__)
 
 AMQP_PORT: Final = 5672
 HTTP_PORT: Final = 5300
+HEALTH: Final = "/health"
+_HEALTHY: Final = json.dumps({"status": "healthy", "message": "Service is healthy."}).encode()
 OPEN_TO_OTHERS: Final = (
     "the emulator listens on %s with a key that is public: any host that reaches this machine can read, send and "
     "delete everything in it; without --listen it is on loopback"
@@ -103,18 +102,14 @@ class Emulator:
                 replace(spec, rules=rules), issuer=issuer, clock=clock, time_of_day=clock.time_of_day
             )
             stack.callback(node.close)
-            listener = Listener(
-                who=f"namespace '{spec.name}'", amqp=node.protocol, faults=node.faults, admission=node.admission
-            )
-            stack.push_async_callback(listener.close)
-            node.faults.watch(listener.faults_changed)
+            listener = node.listener(stack)
             listener.serve(amqp)
-            certificates, administration_of = await asyncio.to_thread(_prepare_administration, listen, stack)
+            certificates = await asyncio.to_thread(_prepare_administration, listen, stack)
             tls = certificates.server_context()
-            administration = administration_of(node, issuer, clock, tls)
-            stack.push_async_callback(administration.close)
-            listener.offer(http=administration.protocol, tls=tls)
-            control_url = await administration.open(http, control_port)
+            protocol = _open_administration(node, stack)
+            listener.offer(http=protocol, tls=tls)
+            node.listener(stack, http=protocol, tls=tls).serve(http)
+            control_url = await _open_control(node, issuer, clock, control_port, stack)
             yield cls(
                 name=spec.name,
                 host="localhost" if listen == HOST else host_for(listen),
@@ -126,14 +121,30 @@ class Emulator:
             )
 
 
-def _prepare_administration(listen: str, stack: AsyncExitStack) -> tuple[Certificates, type[Administration]]:
-    """Make certificates until the stack ends, and import what HTTP needs, aiohttp above all."""
+def _prepare_administration(listen: str, stack: AsyncExitStack) -> Certificates:
+    """Make certificates until the stack ends, and import what HTTP needs: aiohttp takes as long as all of AMQP."""
     from servicebus_amqp.server.certificates import make_certificates
-    from servicebus_sandbox.emulator.administration import Administration
     from servicebus_sandbox.sandbox_host import open_run_folder
 
-    folder = stack.enter_context(open_run_folder())
-    return make_certificates(folder, host_names=(listen,)), Administration
+    return make_certificates(stack.enter_context(open_run_folder()), host_names=(listen,))
+
+
+def _open_administration(node: NamespaceServer, stack: AsyncExitStack) -> ProtocolFactory:
+    """Serve `GET /health` and administration over Atom until the stack ends."""
+    from servicebus_sandbox.sandbox_host import open_http
+
+    return open_http(node, stack, pages={HEALTH: _HEALTHY}).protocol
+
+
+async def _open_control(
+    node: NamespaceServer, issuer: Issuer, clock: SandboxClock, port: int, stack: AsyncExitStack
+) -> str:
+    """Serve the control URL until the stack ends, and return it. Raises ListenError."""
+    from servicebus_sandbox.control_http import HttpControlServer
+
+    control = HttpControlServer(lambda: [node], issuer, clock)
+    stack.push_async_callback(control.close)
+    return await control.open(HOST, port)
 
 
 # `servicebus-sandbox --emulator`: the emulator as a process.
@@ -194,7 +205,7 @@ def describe_as_json(emulator: Emulator) -> str:
     }
     whole = {
         "namespaces": [namespace],
-        "health_url": f"{emulator.admin_url}/health",
+        "health_url": f"{emulator.admin_url}{HEALTH}",
         "control_url": emulator.control_url,
         "ca_file": str(emulator.ca_file),
     }
@@ -206,7 +217,7 @@ def describe(emulator: Emulator) -> str:
     rows = {
         "messaging": emulator.connection_string,
         "admin": emulator.admin_connection_string,
-        "health": f"{emulator.admin_url}/health",
+        "health": f"{emulator.admin_url}{HEALTH}",
         "control": emulator.control_url,
     }
     return "".join(f"{name:10} {address}\n" for name, address in rows.items()) + "Ctrl-C ends it.\n"
