@@ -49,7 +49,6 @@ _SQL, _TRUE, _FALSE, _CORRELATION = (
 )
 """Filters have one zero less than the rest: so they are documented, and so the SDKs read them."""
 _COMPATIBILITY: Final = Int(20)
-_EVERYTHING, _NOTHING = "1=1", "1=0"
 _CORRELATED: Final = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 
 
@@ -94,13 +93,8 @@ def _expression(name: str, value: object) -> str:
 
 def _read_sql(expression: str) -> Filter:
     """Return the filter of an expression; the SDKs write true and false filters as SQL."""
-    return (
-        TrueFilter()
-        if expression == _EVERYTHING
-        else FalseFilter()
-        if expression == _NOTHING
-        else SqlFilter(expression)
-    )
+    plain = (one for one in (TrueFilter(), FalseFilter()) if one.expression == expression)
+    return next(plain, None) or SqlFilter(expression)
 
 
 def _read_correlation(value: object) -> CorrelationFilter:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
@@ -33,7 +34,6 @@ from servicebus_sandbox.broker.entity_settings import FIXED, AuthorizationRule, 
 from servicebus_sandbox.broker.subscription_rules.rules import (
     CORRELATION_FIELDS,
     CorrelationFilter,
-    FalseFilter,
     Filter,
     Rule,
     SqlAction,
@@ -158,19 +158,12 @@ def read_rule(name: str, properties: Json) -> Rule:
 def write_rule(rule: Rule) -> Json:
     """Return the properties of a rule. True and false filters are written as SQL."""
     action = {} if rule.action is None else _sql(rule.action.expression)
-    match rule.filter:
-        case CorrelationFilter():
-            wanted: Json = {name: getattr(rule.filter, field) for name, field in _CORRELATED.items()}
-            wanted = {name: value for name, value in wanted.items() if value is not None}
-            wanted["properties"] = {key: str(value) for key, value in rule.filter.properties.items()}
-            return {"action": action, "filterType": "CorrelationFilter", "correlationFilter": wanted}
-        case SqlFilter(expression):
-            text = expression
-        case TrueFilter():
-            text = "1=1"
-        case FalseFilter():
-            text = "1=0"
-    return {"action": action, "filterType": "SqlFilter", "sqlFilter": _sql(text)}
+    if isinstance(rule.filter, CorrelationFilter):
+        wanted: Json = {name: getattr(rule.filter, field) for name, field in _CORRELATED.items()}
+        wanted = {name: value for name, value in wanted.items() if value is not None}
+        wanted["properties"] = {key: str(value) for key, value in rule.filter.properties.items()}
+        return {"action": action, "filterType": "CorrelationFilter", "correlationFilter": wanted}
+    return {"action": action, "filterType": "SqlFilter", "sqlFilter": _sql(rule.filter.expression)}
 
 
 def _sql(text: str) -> Json:
@@ -523,3 +516,16 @@ def short_region(region: str) -> str:
 Action = Callable[[ArmRequest], ArmResponse | Awaitable[ArmResponse]]
 Actions = Mapping[tuple[str, tuple[str, ...], int], Action]
 """The handler for a method, the words of an address, and the number of its names."""
+
+
+def reads(
+    words: tuple[str, ...],
+    items: Callable[[ArmRequest], Sequence[Item]],
+    find: Callable[[ArmRequest], Item],
+    describe: Callable[[ArmRequest, Item], Json],
+) -> Actions:
+    """Return the handlers that list the resources with these words in their address, and show one of them."""
+    return {
+        ("GET", words, len(words) - 1): lambda call: call.page(items(call), partial(describe, call)),
+        ("GET", words, len(words)): lambda call: ArmResponse(200, describe(call, find(call))),
+    }

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from servicebus_sandbox.arm.arm_request import (
     DEFAULT_GROUP,
     PROVIDER,
+    Action,
     Actions,
     Answer,
     ArmNamespace,
@@ -23,6 +24,7 @@ from servicebus_sandbox.arm.arm_request import (
     read_access,
     read_rule,
     read_settings,
+    reads,
     resource_id,
     short_region,
     write_access,
@@ -56,15 +58,6 @@ _KEPT: Mapping[str, tuple[object, ...]] = {
     "zoneRedundant": (True, False),
 }
 """The properties of a namespace that are kept as they were set, with their values, the default first."""
-
-
-def _list_namespaces(call: ArmRequest) -> ArmResponse:
-    found = [place for place in call.places.all() if place.is_in(call.address.group)]
-    return call.page(found, lambda place: _describe_namespace(call, place))
-
-
-def _get_namespace(call: ArmRequest) -> ArmResponse:
-    return ArmResponse(200, _describe_namespace(call, call.place))
 
 
 async def _put_namespace(call: ArmRequest) -> ArmResponse:
@@ -266,23 +259,23 @@ def _network_rules(call: ArmRequest) -> Json:
     return write_network_rules(call.place.kept.get("publicNetworkAccess", "Enabled"))
 
 
-def _list_network_rules(call: ArmRequest) -> ArmResponse:
-    return call.page([_DEFAULT], lambda name: call.resource((name,), _network_rules(call)))
-
-
-def _get_network_rules(call: ArmRequest) -> ArmResponse:
+def _only_network_rules(call: ArmRequest) -> str:
     if call.names[1].lower() != _DEFAULT:
         raise ArmRefusal(404, "ResourceNotFound", f"there are no network rules '{call.names[1]}', only '{_DEFAULT}'")
-    return ArmResponse(200, call.resource((_DEFAULT,), _network_rules(call)))
+    return _DEFAULT
+
+
+def _describe_network_rules(call: ArmRequest, name: str) -> Json:
+    return call.resource((name,), _network_rules(call))
 
 
 def _put_network_rules(call: ArmRequest) -> ArmResponse:
     """Accept rules that allow everyone; refuse others, because the sandbox has no firewall."""
-    found = _get_network_rules(call)
+    found = _describe_network_rules(call, _only_network_rules(call))
     for name, value in call.part_of_body("properties").items():
         if value is not None and value != _network_rules(call).get(name):
             raise ArmRefusal(400, "BadRequest", f"{name} cannot be {value!r}: the sandbox has no firewall")
-    return found
+    return ArmResponse(200, found)
 
 
 _EMPTY = ("privateendpointconnections", "privatelinkresources", "migrationconfigurations")
@@ -295,15 +288,18 @@ def _list_nothing(call: ArmRequest) -> ArmResponse:
 
 
 _NAMESPACE_ACTIONS: Actions = {
-    ("GET", ("namespaces",), 0): _list_namespaces,
-    ("GET", ("namespaces",), 1): _get_namespace,
+    **reads(
+        ("namespaces",),
+        lambda call: [place for place in call.places.all() if place.is_in(call.address.group)],
+        lambda call: call.place,
+        _describe_namespace,
+    ),
     ("PUT", ("namespaces",), 1): _put_namespace,
     ("PATCH", ("namespaces",), 1): _patch_namespace,
     ("DELETE", ("namespaces",), 1): _delete_namespace,
     ("GET", ("locations", "namespaceoperationresults"), 2): _operation_result,
     **{("GET", ("namespaces", words), 1): _list_nothing for words in _EMPTY},
-    ("GET", ("namespaces", "networkrulesets"), 1): _list_network_rules,
-    ("GET", ("namespaces", "networkrulesets"), 2): _get_network_rules,
+    **reads(("namespaces", "networkrulesets"), lambda _: [_DEFAULT], _only_network_rules, _describe_network_rules),
     ("PUT", ("namespaces", "networkrulesets"), 2): _put_network_rules,
     ("POST", ("checknameavailability",), 0): _check_name,
 }
@@ -328,16 +324,11 @@ def entity_of(call: ArmRequest) -> Entity:
     return namespace.topic(names[1])
 
 
-def _list_entities(call: ArmRequest) -> ArmResponse:
+def _entities(call: ArmRequest) -> Sequence[Entity]:
     namespace = call.place.node.namespace
-    found: Sequence[Entity] = namespace.queues() if call.words == _QUEUES else namespace.topics()
     if call.words == _SUBSCRIPTIONS:
-        found = namespace.subscriptions(call.names[1])
-    return call.page(found, lambda entity: _describe_entity(call, entity))
-
-
-def _get_entity(call: ArmRequest) -> ArmResponse:
-    return ArmResponse(200, _describe_entity(call, entity_of(call)))
+        return namespace.subscriptions(call.names[1])
+    return namespace.queues() if call.words == _QUEUES else namespace.topics()
 
 
 def _put_entity(call: ArmRequest) -> ArmResponse:
@@ -358,18 +349,26 @@ def _put_entity(call: ArmRequest) -> ArmResponse:
     return ArmResponse(200, _describe_entity(call, entity, Answer.CREATION if present is None else Answer.UPDATE))
 
 
-def _delete_entity(call: ArmRequest) -> ArmResponse:
-    node = call.place.node
-    try:
-        entity = entity_of(call)
-    except EntityNotFound:
-        return ArmResponse(204)
+def _delete_entity(call: ArmRequest) -> None:
+    node, entity = call.place.node, entity_of(call)
     if isinstance(entity, Subscription):
         node.namespace.delete_subscription(entity.topic.path, entity.name)
     else:
         node.namespace.delete(entity.path)
     node.wake()
-    return ArmResponse(200)
+
+
+def _deletion(delete: Callable[[ArmRequest], None]) -> Action:
+    """Return the handler of a DELETE, which succeeds for a missing resource too."""
+
+    def act(call: ArmRequest) -> ArmResponse:
+        try:
+            delete(call)
+        except EntityNotFound:
+            return ArmResponse(204)
+        return ArmResponse(200)
+
+    return act
 
 
 def _describe_entity(call: ArmRequest, entity: Entity, answer: Answer = Answer.READ) -> Json:
@@ -384,14 +383,6 @@ def _subscription_rules(call: ArmRequest) -> RuleSet:
     return call.place.node.namespace.subscription(call.names[1], call.names[2]).rules
 
 
-def _list_rules(call: ArmRequest) -> ArmResponse:
-    return call.page(list(_subscription_rules(call)), lambda rule: _describe_rule(call, rule))
-
-
-def _get_rule(call: ArmRequest) -> ArmResponse:
-    return ArmResponse(200, _describe_rule(call, _subscription_rules(call)[call.names[3]]))
-
-
 def _put_rule(call: ArmRequest) -> ArmResponse:
     namespace, (_, topic, subscription, name) = call.place.node.namespace, call.names
     rule = read_rule(name, call.part_of_body("properties"))
@@ -400,27 +391,22 @@ def _put_rule(call: ArmRequest) -> ArmResponse:
     return ArmResponse(200, _describe_rule(call, rule))
 
 
-def _delete_rule(call: ArmRequest) -> ArmResponse:
-    try:
-        _subscription_rules(call).remove(call.names[3])
-    except EntityNotFound:
-        return ArmResponse(204)
-    return ArmResponse(200)
-
-
 def _describe_rule(call: ArmRequest, rule: Rule) -> Json:
     return call.resource((*call.names[1:3], rule.name), write_rule(rule))
 
 
 _ENTITY_ACTIONS: Actions = {
-    **{("GET", words, len(words) - 1): _list_entities for words in _KINDS},
-    **{("GET", words, len(words)): _get_entity for words in _KINDS},
+    **{key: act for words in _KINDS for key, act in reads(words, _entities, entity_of, _describe_entity).items()},
     **{("PUT", words, len(words)): _put_entity for words in _KINDS},
-    **{("DELETE", words, len(words)): _delete_entity for words in _KINDS},
-    ("GET", _RULE_WORDS, 3): _list_rules,
-    ("GET", _RULE_WORDS, 4): _get_rule,
+    **{("DELETE", words, len(words)): _deletion(_delete_entity) for words in _KINDS},
+    **reads(
+        _RULE_WORDS,
+        lambda call: list(_subscription_rules(call)),
+        lambda call: _subscription_rules(call)[call.names[3]],
+        _describe_rule,
+    ),
     ("PUT", _RULE_WORDS, 4): _put_rule,
-    ("DELETE", _RULE_WORDS, 4): _delete_rule,
+    ("DELETE", _RULE_WORDS, 4): _deletion(lambda call: _subscription_rules(call).remove(call.names[3])),
 }
 
 
@@ -456,14 +442,6 @@ def _access_rule(call: ArmRequest) -> AuthorizationRule:
     if rule is None:
         raise ArmRefusal(404, "NotFound", f"there is no authorization rule '{name}'")
     return rule
-
-
-def _list_access(call: ArmRequest) -> ArmResponse:
-    return call.page(list(_access_rules(call).values()), lambda rule: _describe_access(call, rule))
-
-
-def _get_access(call: ArmRequest) -> ArmResponse:
-    return ArmResponse(200, _describe_access(call, _access_rule(call)))
 
 
 def _put_access(call: ArmRequest) -> ArmResponse:
@@ -509,8 +487,7 @@ _KEY_ACTIONS: Actions = {
     key: action
     for owner in _OWNERS
     for key, action in {
-        ("GET", (*owner, _ACCESS), len(owner)): _list_access,
-        ("GET", (*owner, _ACCESS), len(owner) + 1): _get_access,
+        **reads((*owner, _ACCESS), lambda call: list(_access_rules(call).values()), _access_rule, _describe_access),
         ("PUT", (*owner, _ACCESS), len(owner) + 1): _put_access,
         ("DELETE", (*owner, _ACCESS), len(owner) + 1): _delete_access,
         ("POST", (*owner, _ACCESS, "listkeys"), len(owner) + 1): _list_keys,

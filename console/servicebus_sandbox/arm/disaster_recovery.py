@@ -16,6 +16,7 @@ from servicebus_sandbox.arm.arm_request import (
     ArmResponse,
     Json,
     read_address,
+    reads,
     resource_id,
 )
 from servicebus_sandbox.arm.arm_resources import check_name
@@ -33,14 +34,9 @@ def _alias(call: ArmRequest) -> Alias:
     return alias
 
 
-def _list(call: ArmRequest) -> ArmResponse:
+def _aliases(call: ArmRequest) -> list[Alias]:
     name = call.place.node.name
-    found = [alias for alias in call.places.aliases.values() if name in (alias.primary, alias.partner)]
-    return call.page(found, lambda alias: _describe(call, alias))
-
-
-def _get(call: ArmRequest) -> ArmResponse:
-    return ArmResponse(200, _describe(call, _alias(call)))
+    return [alias for alias in call.places.aliases.values() if name in (alias.primary, alias.partner)]
 
 
 def _put(call: ArmRequest) -> ArmResponse:
@@ -127,8 +123,7 @@ def _describe(call: ArmRequest, alias: Alias, *, is_new: bool = False) -> Json:
 
 _POSTS: dict[str, Callable[[ArmRequest], ArmResponse]] = {"breakpairing": _break, "failover": _fail_over}
 DISASTER_RECOVERY_ACTIONS: Actions = {
-    ("GET", _WORDS, 1): _list,
-    ("GET", _WORDS, 2): _get,
+    **reads(_WORDS, _aliases, _alias, _describe),
     ("PUT", _WORDS, 2): _put,
     ("DELETE", _WORDS, 2): _delete,
     ("POST", _WORDS, 2): _check_name,

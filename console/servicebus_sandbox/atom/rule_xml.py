@@ -189,10 +189,8 @@ def _write_filter(found: Filter, form: _Form) -> ElementTree.Element:
                 _write_pairs(element, "Properties", found.properties, form)
         case SqlFilter():
             _write_sql(element, found.expression, found.parameters, form)
-        case TrueFilter():
-            _write_text(element, "1=1")
-        case FalseFilter():
-            _write_text(element, "1=0")
+        case TrueFilter() | FalseFilter():
+            _write_text(element, found.expression)
     return element
 
 

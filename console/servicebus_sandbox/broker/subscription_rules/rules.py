@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from servicebus_sandbox.broker.broker_errors import EntityExists, EntityNotFound, EvaluationError, FilterSyntaxError
@@ -60,7 +60,9 @@ class SqlFilter:
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """A filter that matches every message."""
+    """A filter that matches every message. `expression`: the same in SQL."""
+
+    expression: ClassVar[str] = "1=1"
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
         return True
@@ -68,7 +70,9 @@ class TrueFilter:
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """A filter that matches no message."""
+    """A filter that matches no message. `expression`: the same in SQL."""
+
+    expression: ClassVar[str] = "1=0"
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
         return False
