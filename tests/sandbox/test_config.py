@@ -284,7 +284,7 @@ MISTAKES = {
         status = "Off"
             , namespace 'a', queue 'q': status is "Off"; it has to be one of Active,
         keys = [{ name = "k", rights = ["Read"], primary_key = "x" }]
-            , namespace 'a', queue 'q', key 'k': rights is "Read"; it has to be one of Send, Listen, Manage
+            , namespace 'a', queue 'q', key 'k': an item of rights is "Read"; it has to be one of Send, Listen, Manage
         keys = [{ name = "k", rights = ["Manage"], primary_key = "x" }]
             , namespace 'a', queue 'q', key 'k': the authorization rule 'k' gives Manage; then it has to give Send and
         keys = [{ name = "k", rights = ["Send"] }]
@@ -302,7 +302,7 @@ MISTAKES = {
         client_id = "a" ¶ roles = ["Emperor"]
             , identity: roles: unknown role 'Emperor'; there are Azure Service Bus Data Sender,
         client_id = "a" ¶ roles = [1]
-            , identity: roles holds 1; each has to be a string in quotes
+            , identity: an item of roles is 1; it has to be a string in quotes
         client_id = "a" ¶ scopes = ["b/orders"]
             , identity: scopes holds "b/orders"; each begins with a namespace, as in a/orders; there are a
         client_id = "a" ¶ secret = "x"

@@ -12,12 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from servicebus_sandbox.atom import entity_xml as xml
-from servicebus_sandbox.atom.entity_xml import Kind, read_duration
+from servicebus_sandbox.atom.entity_xml import Kind
 from servicebus_sandbox.atom.rule_xml import CORRELATED
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
 from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
@@ -30,22 +29,20 @@ from servicebus_sandbox.broker.subscription_rules.rules import (
     SqlFilter,
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, Subscription
+from servicebus_sandbox.spec_file import FileValue, nearest
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 
 # A value of a JSON file with its path, so that every mistake is one sentence with the place.
 #
 # As in the official emulator's file, `//` and `/* */` comments and a comma before a closing bracket are allowed.
 
-Value = TypeVar("Value")
 Made = TypeVar("Made", SqlFilter, SqlAction)
-Scalar = str | int | float | bool
 
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT: Final = r"//[^\n]*|/\*.*?\*/"
 _BLANKED: Final = re.compile(rf"{_STRING}|(?P<comment>{_COMMENT})", re.DOTALL)
 _LAST_COMMA: Final = re.compile(rf"{_STRING}|(?P<comma>,)(?=\s*[\]}}])", re.DOTALL)
 _NOT_BLANK: Final = re.compile(r"[^\n]")
-_MAX_SHOWN: Final = 60
 
 
 class JsonObject(dict[str, Any]):
@@ -58,11 +55,11 @@ class JsonObject(dict[str, Any]):
         self.repeated = sorted({name for name in names if names.count(name) > 1})
 
 
-class JsonPlace:
+class JsonPlace(FileValue):
     """A value at `path` of `file`. Every method raises SandboxConfigError for a value of another kind."""
 
     def __init__(self, value: object, file: str, path: str = "") -> None:
-        self._value = value
+        super().__init__(value, f"{file}: {path or 'the whole file'}")
         self._file = file
         self.path = path
 
@@ -77,19 +74,15 @@ class JsonPlace:
         except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
             raise SandboxConfigError(f"{file} is not JSON: {error}") from error
 
-    def wrong(self, sentence: str) -> SandboxConfigError:
-        """Return an error at this place."""
-        return SandboxConfigError(f"{self._file}: {self.path or 'the whole file'}: {sentence}")
-
     def members(self, known: Iterable[str], *, required: Iterable[str] = ()) -> dict[str, JsonPlace]:
         """Return the members of an object by name, without those that are null."""
-        values = self._of(JsonObject, "an object in braces")
+        values = self.of(JsonObject, "an object in braces")
         if values.repeated:
             raise self.member(values.repeated[0]).wrong("the name occurs twice in this object; remove one of the two")
         allowed = tuple(known)
         for name in values:
             if name not in allowed:
-                raise self.member(name).wrong(f"there is nothing of this name; {_nearest(name, allowed)}")
+                raise self.member(name).wrong(f"there is nothing of this name; {nearest(name, allowed)}")
         for name in required:
             if values.get(name) is None:
                 raise self.member(name).wrong("it is missing")
@@ -97,65 +90,15 @@ class JsonPlace:
 
     def member(self, name: str) -> JsonPlace:
         """Return the place of a member, whether it exists or not."""
-        value = self._value.get(name) if isinstance(self._value, Mapping) else None
+        return self.below(name, self._value.get(name) if isinstance(self._value, Mapping) else None)
+
+    def below(self, name: str, value: object) -> JsonPlace:
         return JsonPlace(value, self._file, f"{self.path}.{name}" if self.path else name)
 
-    def items(self) -> list[JsonPlace]:
+    def entries(self) -> list[JsonPlace]:
         """Return the items of a list."""
-        values = self._of(list, "a list in brackets")
+        values = self.of(list, "a list in brackets")
         return [JsonPlace(value, self._file, f"{self.path}[{number}]") for number, value in enumerate(values)]
-
-    def text(self) -> str:
-        return self._of(str, 'a string, as in "orders"')
-
-    def flag(self) -> bool:
-        return self._of(bool, "true or false")
-
-    def integer(self) -> int:
-        if isinstance(self._value, bool):
-            raise self._misplaced("a whole number")
-        return self._of(int, "a whole number")
-
-    def duration(self) -> timedelta | None:
-        """Return an ISO 8601 duration, None for unlimited."""
-        try:
-            return read_duration(self._of(str, 'a duration, as in "PT1M"'))
-        except ValueError as error:
-            raise self._misplaced('a duration, as in "PT30S", "PT1M" or "PT1H"') from error
-
-    def choice(self, allowed: Iterable[str]) -> str:
-        """Return one of some strings, found without regard to case."""
-        names = tuple(allowed)
-        for name in names:
-            if isinstance(self._value, str) and self._value.lower() == name.lower():
-                return name
-        raise self._misplaced(" or ".join(f'"{name}"' for name in names))
-
-    def scalars(self) -> dict[str, Scalar]:
-        """Return an object of strings, numbers and booleans."""
-        found: dict[str, Scalar] = {}
-        for name, place in self.members(self._of(JsonObject, "an object in braces")).items():
-            if not isinstance(place._value, str | int | float):
-                raise place._misplaced("a string, a number, true or false")
-            found[name] = place._value
-        return found
-
-    def _of(self, kind: type[Value], right: str) -> Value:
-        if not isinstance(self._value, kind):
-            raise self._misplaced(right)
-        return self._value
-
-    def _misplaced(self, right: str) -> SandboxConfigError:
-        text = json.dumps(self._value, ensure_ascii=False)
-        shown = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
-        return self.wrong(f"it is {shown}; it has to be {right}")
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return the likely name, else all names."""
-    by_case = {each.lower(): each for each in known}
-    near = get_close_matches(name.lower(), by_case, 1)
-    return f"did you mean {by_case[near[0]]}?" if near else f"known are {', '.join(known)}"
 
 
 def _without_comments(text: str) -> str:
@@ -228,7 +171,7 @@ def load_config(path: Path) -> NamespaceSpec:
     """Return the namespace in the file. Raises SandboxConfigError."""
     config = JsonPlace.read(path).members(["UserConfig"], required=["UserConfig"])["UserConfig"]
     given = config.members(["Namespaces", "Logging"], required=["Namespaces"])
-    namespaces = given["Namespaces"].items()
+    namespaces = given["Namespaces"].entries()
     if len(namespaces) != 1:
         raise given["Namespaces"].wrong(
             f"it holds {len(namespaces)} namespaces, and exactly one is served; "
@@ -262,7 +205,7 @@ class _ConfiguredNamespace:
 
     @staticmethod
     def _items(given: Mapping[str, JsonPlace], name: str) -> list[JsonPlace]:
-        return given[name].items() if name in given else []
+        return given[name].entries() if name in given else []
 
     def _queue(self, place: JsonPlace) -> QueueSpec:
         given = place.members(_ENTITY, required=["Name"])

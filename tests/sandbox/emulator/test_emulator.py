@@ -383,7 +383,7 @@ RULES = f"{NAMESPACE}.Topics[0].Subscriptions[2].Rules"
             f"{RULES}[1].Name",
             "already exists",
         ),
-        (rule("FilterType", "Regex"), f"{RULES}[0].Properties.FilterType", 'has to be "Correlation" or "Sql"'),
+        (rule("FilterType", "Regex"), f"{RULES}[0].Properties.FilterType", "has to be one of Correlation, Sql"),
         (rule("FilterType", "Sql"), f"{RULES}[0].Properties.CorrelationFilter", 'FilterType is "Sql"; leave this out'),
         (rule("SqlFilter", {}), f"{RULES}[0].Properties.SqlFilter", 'FilterType is "Correlation"; leave this out'),
         (rule("CorrelationFilter", None), f"{RULES}[0].Properties.CorrelationFilter", "it is missing, and FilterType"),
