@@ -24,6 +24,7 @@ from servicebus_amqp.encoding.performatives import (
     Released,
     TransactionalState,
 )
+from servicebus_amqp.nodes.coordination import admit_entity
 from servicebus_amqp.nodes.request_ends import (
     SETTLED_BY_SENDER,
     AmqpRefusal,
@@ -57,6 +58,7 @@ from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.server.server_connection import ServedLink, ServedSession
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import management_node
+from servicebus_sandbox.amqp_server.management_node import scope_of
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
@@ -256,9 +258,11 @@ class BrokerLink(ServedLink):
         """Return the client's open transaction. Raises TransactionUnknown."""
         return self.server.transactions.find(state.txn_id)
 
-    @property
-    def _top_level(self) -> str:
-        return self.server.node.namespace.top_level(self.path)
+    def _enlist(self, state: TransactionalState, *, is_send: bool) -> Transaction:
+        """Return the transaction of an act on this entity. Raises TransactionUnknown, AmqpRefusal: one too many."""
+        found = self._transaction_of(state)
+        admit_entity(scope_of(found), self.server.node.namespace.top_level(self.path), is_send=is_send)
+        return found
 
     # ------------------------------------------------------------------ faults
 
@@ -432,16 +436,17 @@ class IncomingLink(BrokerLink):
             return self._accept(read_batch(payload), event.state, late)
         except BrokerError as error:
             return self.rejected(refusal_of(error))
+        except AmqpRefusal as refusal:
+            return self.rejected(refusal)
         except DecodeError as error:
             return self.rejected(bad_argument(f"the message cannot be read: {error}"))
 
     def _accept(self, messages: Sequence[Message], state: DeliveryState | None, late: float) -> DeliveryState:
-        """Put messages into the entity, or into their transaction. Raises BrokerError."""
+        """Put messages into the entity, or into their transaction. Raises BrokerError, AmqpRefusal."""
         if not isinstance(state, TransactionalState):
             self._intake.send(messages, late=late)
             return ACCEPTED
-        hold = partial(self._intake.hold, messages, late=late)
-        self._transaction_of(state).include(self._top_level, hold, is_send=True)
+        self._enlist(state, is_send=True).include(partial(self._intake.hold, messages, late=late))
         return TransactionalState(txn_id=state.txn_id, outcome=ACCEPTED)
 
 
@@ -544,7 +549,7 @@ class OutgoingLink(BrokerLink):
                 messages.settle(token, _settlement_of(state))
                 return _as_answer(state)
             settlement = _settlement_of(state.outcome or state)
-            self._transaction_of(state).include(self._top_level, partial(messages.hold, token, settlement))
+            self._enlist(state, is_send=False).include(partial(messages.hold, token, settlement))
             return TransactionalState(txn_id=state.txn_id, outcome=_as_answer(state.outcome))
         except BrokerError as error:
             return self.rejected(refusal_of(error))

@@ -6,29 +6,22 @@ and its senders may be of others.
 
 from __future__ import annotations
 
-from typing import Final
-
-from servicebus_amqp.encoding.message_sections import read_value, split
 from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
     Declare,
     Declared,
     DeliveryState,
     Discharge,
-    read_composite,
 )
-from servicebus_amqp.nodes.request_ends import AmqpRefusal, bad_argument
+from servicebus_amqp.nodes.coordination import CREDIT, MAX_BYTES, read_coordination
+from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol.links import DeliveryReceived, ReceiverLink
-from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.server.server_connection import ServedSession
 from servicebus_sandbox.amqp_server.broker_links import BrokerLink, BrokerLinkOwner
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import Tier
 from servicebus_sandbox.faults import FaultVerdict, InjectionPoint
 from servicebus_sandbox.serving.amqp_conditions import refusal_by, refusal_of
-
-MAX_BYTES: Final = 64 * 1024
-CREDIT: Final = 100
 
 
 class CoordinatorLink(BrokerLink):
@@ -38,7 +31,7 @@ class CoordinatorLink(BrokerLink):
 
     def __init__(self, server: BrokerLinkOwner, link: ReceiverLink, scope: ServedSession | None) -> None:
         super().__init__(server, link, "", "")
-        self._scope = scope
+        self.scope = scope
         self._taken = 0
         link.flow(CREDIT)
 
@@ -51,7 +44,7 @@ class CoordinatorLink(BrokerLink):
         if 2 * self._taken >= CREDIT:
             self._taken = 0
             self.link.flow(CREDIT)
-        body = _read_coordination(event.payload)
+        body = read_coordination(event.payload)
         verdict = self.verdict(InjectionPoint.DECLARE if isinstance(body, Declare) else InjectionPoint.DISCHARGE)
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return
@@ -67,24 +60,13 @@ class CoordinatorLink(BrokerLink):
         transactions = self.server.transactions
         try:
             if isinstance(body, Declare):
-                return Declared(txn_id=transactions.declare(self, self._scope).id)
+                return Declared(txn_id=transactions.declare(self).id)
             if isinstance(body, Discharge):
                 transactions.discharge(body.txn_id, fail=body.fail)
                 return ACCEPTED
             return self.rejected(body)
         except BrokerError as error:
             return self.rejected(refusal_of(error))
-
-
-def _read_coordination(payload: bytes) -> Declare | Discharge | AmqpRefusal:
-    """Return the body of a coordinator's message, or the refusal of another."""
-    try:
-        body = read_value(split(payload).body, read_composite)
-    except DecodeError as error:
-        return bad_argument(f"the message to the coordinator cannot be read: {error}")
-    if isinstance(body, Declare) and body.global_id is not None:
-        return AmqpRefusal("amqp:not-implemented", "a transaction with a global id is not served; leave it out", 501)
-    return body if isinstance(body, Declare | Discharge) else bad_argument("a coordinator takes declare and discharge")
 
 
 def serve_coordinator(server: BrokerLinkOwner, link: ReceiverLink) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from servicebus_amqp.access import CBS, NodeAddress, NodeKind, parse_address
 from servicebus_amqp.encoding.codec import Described, Symbol, ULong
 from servicebus_amqp.encoding.performatives import Coordinator, Source
+from servicebus_amqp.nodes.coordination import admit_entity
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     accept_requests,
@@ -36,7 +37,6 @@ from servicebus_sandbox.amqp_server.message_codec import TICKS_AT_EPOCH, TICKS_P
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.session_queue import MessageSession, SessionQueue
-from servicebus_sandbox.broker.transaction import admit_entity
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import (
     no_session_in_time,
@@ -107,7 +107,7 @@ def _serve(server: BrokerLinkOwner, event: AttachRequested) -> None:
 
 
 def _admit_to_session(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> None:
-    """Note the link in its session. Raises InvalidOperation beside a coordinator, EntityNotFound."""
+    """Note the link in its session. Raises AmqpRefusal beside a coordinator, EntityNotFound."""
     session = server.sessions[link.session]
     if session.spans_entities is None:
         session.spans_entities = False

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
-    InvalidOperation,
     TransactionLimit,
     TransactionRolledBack,
     TransactionUnknown,
@@ -44,49 +43,24 @@ class Act:
     messages: int = 0
 
 
-class EntityScope(Protocol):
-    """The entities of a transaction, or of a session that begins with its coordinator.
-
-    entity: the top-level entity of its first act or link, in lower case; None before it. spans_entities: sends may be
-    to others.
-    """
-
-    spans_entities: bool | None
-    entity: str | None
-
-
-def admit_entity(scope: EntityScope, entity: str, *, is_send: bool) -> None:
-    """Note the entity of an act or a link. Raises InvalidOperation: it is one too many."""
-    if scope.entity is None:
-        scope.entity = entity
-    elif scope.entity != entity and not (scope.spans_entities and is_send):
-        raise InvalidOperation(
-            f"a transaction cannot span multiple top-level entities such as queue or topic: it has '{scope.entity}' "
-            f"already, this is '{entity}'; let the client enable cross-entity transactions, and receive from one entity"
-        )
-
-
 @dataclass(slots=True)
 class Transaction:
     """An open transaction. ends_at: epoch seconds. owner: the coordinator that declared it.
 
-    session: that of the coordinator, if it may span entities. It does once it has a link to one.
+    spans_entities, entity: for the rule of its entities, which the layer above has.
     """
 
     id: bytes
     ends_at: float
     owner: object
-    session: EntityScope | None = None
     spans_entities: bool | None = False
     entity: str | None = None
     _acts: list[Act] = field(default_factory=list)
     _messages: int = 0
     _size: int = 0
 
-    def include(self, entity: str, hold: Callable[[], Act], *, is_send: bool = False) -> None:
-        """Reserve an act on a top-level entity. Raises InvalidOperation, TransactionLimit, and as `hold`."""
-        session = self.session
-        admit_entity(self if session is None or session.entity is None else session, entity, is_send=is_send)
+    def include(self, hold: Callable[[], Act]) -> None:
+        """Reserve an act. Raises TransactionLimit, and as `hold`."""
         act = hold()
         if self._messages + act.messages > MAX_MESSAGES:
             excess = f"Can't send more than {MAX_MESSAGES} messages in a single transaction"
@@ -140,13 +114,13 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def declare(self, owner: object, session: EntityScope | None = None) -> Transaction:
-        """Open a transaction. session: as of `Transaction`; default: it has one entity. Raises TransactionLimit."""
+    def declare(self, owner: object) -> Transaction:
+        """Open a transaction. Raises TransactionLimit."""
         if len(self._open) >= MAX_OPEN:
             raise TransactionLimit(f"this connection has {MAX_OPEN} open transactions; discharge some first")
         name = f"txn:{self._agenda.new_id().hex}_G0".encode()
         ends_at = self._agenda.clock() + TIMEOUT_SECONDS
-        found = self._open[name] = Transaction(name, ends_at, owner, session)
+        found = self._open[name] = Transaction(name, ends_at, owner)
         self._agenda.call_at(ends_at, self)
         return found
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.sandbox.broker.conftest import World, make_message, token_of
 
-from servicebus_amqp.server.server_connection import ServedSession
 from servicebus_sandbox.broker import broker_errors as errors
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 from servicebus_sandbox.broker.message import Message
@@ -53,13 +52,13 @@ class Place:
     def send(self, *names: str, to: str = "orders", **fields: Any) -> None:
         intake = self.world.namespace.send_target(to).intake
         messages = [make_message(name, **fields) for name in names]
-        self.transaction.include(to, lambda: intake.hold(messages), is_send=True)
+        self.transaction.include(lambda: intake.hold(messages))
 
     def settle(self, settlement: Settlement = COMPLETE) -> None:
-        self.transaction.include("orders", lambda: self.queue.messages.hold(self.locked, settlement))
+        self.transaction.include(lambda: self.queue.messages.hold(self.locked, settlement))
 
     def cancel(self) -> None:
-        self.transaction.include("orders", lambda: self.queue.intake.schedule.hold([self.later]), is_send=True)
+        self.transaction.include(lambda: self.queue.intake.schedule.hold([self.later]))
 
     def commit(self) -> None:
         self.transactions.discharge(self.transaction.id, fail=False)
@@ -157,7 +156,7 @@ def test_a_message_in_a_transaction_is_settled_by_no_other_act(place: Place) -> 
     with pytest.raises(errors.MessageHeld):
         place.queue.messages.settle(place.locked, RELEASE)
     with pytest.raises(errors.MessageHeld):
-        other.include("orders", lambda: place.queue.messages.hold(place.locked, DEFER))
+        other.include(lambda: place.queue.messages.hold(place.locked, DEFER))
     place.transactions.discharge(other.id, fail=False)
     place.commit()
     assert place.seen() == ["later"]
@@ -198,21 +197,6 @@ def test_a_duplicate_is_dropped_at_the_commit_and_a_rollback_leaves_no_trace(wor
     assert place.seen("unique") == ["a"]
 
 
-def test_only_a_spanning_transaction_sends_to_other_entities(place: Place) -> None:
-    place.settle()
-    with pytest.raises(errors.InvalidOperation, match="cannot span multiple top-level entities"):
-        place.send("b", to="copies")
-    place.commit()
-    place.transaction = place.transactions.declare(place, ServedSession(spans_entities=True, entity="orders"))
-    place.send("c", to="copies")
-    copies = place.world.namespace.message_queue("copies")
-    place.queue.intake.send([make_message("d")])
-    with pytest.raises(errors.InvalidOperation, match="cannot span multiple top-level entities"):
-        place.transaction.include("copies", lambda: copies.hold(b"", COMPLETE))
-    place.commit()
-    assert (place.seen(), place.seen("copies")) == (["later", "d"], ["c"])
-
-
 def test_a_sessions_state_changes_at_the_commit_and_only_for_its_holder(world: World) -> None:
     place = Place(world)
     sessions = world.namespace.queue("sess").messages
@@ -220,7 +204,7 @@ def test_a_sessions_state_changes_at_the_commit_and_only_for_its_holder(world: W
         holder = world.receiver(sessions, session="s")
         place.transaction = place.transactions.declare(place)
         new = b"never" if spoiled else b"new"
-        place.transaction.include("sess", lambda new=new: sessions.hold_session_state("s", new))
+        place.transaction.include(lambda new=new: sessions.hold_session_state("s", new))
         if spoiled:
             sessions.detach(holder.consumer)
             holder = world.receiver(sessions, session="s")
@@ -371,18 +355,16 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(spans=st.booleans())
     def declare(self, spans: bool) -> None:
         entity = "a" if spans else None
-        real = self.transactions.declare(self, ServedSession(spans_entities=True, entity=entity))
+        real = self.transactions.declare(self)
         self.open.append(OpenOne(real, self.now + TIMEOUT_SECONDS, spans, entity))
 
     def include(
         self, one: OpenOne, queue: str, act: tuple[Any, Any], hold: Callable[[], Any], *, is_send: bool
     ) -> bool:
         if one.entity not in (None, queue) and not (one.spans and is_send):
-            with pytest.raises(errors.InvalidOperation):
-                one.real.include(queue, hold, is_send=is_send)
-            return False
+            return False  # the layer above refuses it
         one.entity = one.entity or queue
-        one.real.include(queue, hold, is_send=is_send)
+        one.real.include(hold)
         one.acts.append((queue, *act))
         return True
 
