@@ -321,7 +321,7 @@ async def test_an_attach_to_a_silent_primary_is_answered_in_its_clients_time(
         loop.now += min(seconds, connects if seconds <= ATTACHING_SECONDS or tries[1:] else seconds)
         raise WireTimeoutError(f"{name} was not answered")
 
-    monkeypatch.setattr(relay, "_do", silent)
+    monkeypatch.setattr(relay, "run", silent)
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
     monkeypatch.setattr(asyncio, "sleep", loop.sleep)
     address = parse_address("orders")

@@ -187,7 +187,7 @@ class RelayConnection(ReconnectingConnection):
         seconds = timeout
         while True:
             try:
-                return await self._do(attach, seconds, f"attaching to {address.resource}")
+                return await self.run(attach, seconds, f"attaching to {address.resource}")
             except WireError as error:
                 left = last - loop.time()
                 if left <= 0 or is_answer(error):

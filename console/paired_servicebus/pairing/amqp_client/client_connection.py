@@ -80,12 +80,14 @@ class AttachFields:
     """An attach that is passed on from another connection; a field left out is ours.
 
     passed_on: as of `Session.attach_sender`, such as settle_modes, properties and desired_capabilities.
+    session: one of `ClientConnection.begin`; default: one that links share.
     """
 
     name: str | None = None
     source: Source | None = None
     target: Target | Coordinator | None = None
     passed_on: dict[str, Any] = field(default_factory=dict)
+    session: Session | None = None
 
 
 OURS: Final = AttachFields()
@@ -342,8 +344,11 @@ class RequestChannel:
             self._on_lost(WireError(f"the links to {node} were not both attached: {error}"))
             raise
 
-    async def ask(self, properties: dict[str, Any], body: Any) -> NodeReply:
-        """Send one request. The caller sets a deadline. Raises WireError if no reply can arrive."""
+    async def ask(self, properties: dict[str, Any], body: Any, state: DeliveryState | None = None) -> NodeReply:
+        """Send one request. The caller sets a deadline. Raises WireError if no reply can arrive.
+
+        state: that of its transaction.
+        """
         if self.failure is not None or self._sender is None:
             raise WireConnectionError(f"no requests can be sent to {self.node}: {self.failure}") from self.failure
         self._last += 1
@@ -351,7 +356,7 @@ class RequestChannel:
         answered = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self._line.asks += 1
-            self._sender.send(write_request(number, self.node, properties, body), number.encode())
+            self._sender.send(write_request(number, self.node, properties, body), number.encode(), state=state)
             reply: NodeReply = await answered
             return reply
         finally:
@@ -568,7 +573,7 @@ class ClientConnection(asyncio.Protocol):
         """Attach a link to an entity or node, without a token. Raises WireError."""
         fields = options.get("fields", OURS)
         sender = WireSender(self, path, options["on_lost"], options.get("on_room"))
-        sender.link = self._session().attach_sender(
+        sender.link = (fields.session or self._session()).attach_sender(
             fields.name or self._name_for("to"),
             fields.source or Source(address=reply_address or "console"),
             fields.target or Target(address=path),
@@ -583,7 +588,7 @@ class ClientConnection(asyncio.Protocol):
         """Attach a peek-lock link from an entity or node, without token or credit. Raises WireError."""
         fields, on_settled = options.get("fields", OURS), options.get("on_settled")
         receiver = WireReceiver(self, path, options["on_lost"])
-        receiver.link = self._session().attach_receiver(
+        receiver.link = (fields.session or self._session()).attach_receiver(
             fields.name or self._name_for("from"),
             fields.source or Source(address=path),
             fields.target or Target(address=reply_address or "console"),
@@ -593,6 +598,11 @@ class ClientConnection(asyncio.Protocol):
         if on_settled is not None:
             self._outcomes[receiver.link] = on_settled
         return await self._attached(receiver)
+
+    def begin(self) -> Session:
+        """Begin a session for links that name it. Raises WireError."""
+        self._refuse_when_closed()
+        return self._amqp.begin()
 
     async def requests(self, node: str) -> RequestChannel:
         """Return the request channel of a node; open it first if necessary. Raises WireError."""
@@ -774,8 +784,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _session(self) -> Session:
         """Return a session with room for another link. Raises WireError."""
-        if self.lost.done() or self._is_closing:
-            raise WireConnectionError(f"the connection to {self.endpoint} is closed", SOCKET_ERROR)
+        self._refuse_when_closed()
         usable = (SessionState.BEGINNING, SessionState.OPEN)
         self._sessions = [session for session in self._sessions if session.state in usable]
         for session in self._sessions:
@@ -784,6 +793,10 @@ class ClientConnection(asyncio.Protocol):
                 return session
         self._sessions.append(self._amqp.begin())
         return self._sessions[-1]
+
+    def _refuse_when_closed(self) -> None:
+        if self.lost.done() or self._is_closing:
+            raise WireConnectionError(f"the connection to {self.endpoint} is closed", SOCKET_ERROR)
 
     async def _attached(self, link: L) -> L:
         self._links[link.link] = link

@@ -31,6 +31,7 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
 from paired_servicebus.pairing.amqp_client.endpoint import SOCKET_ERROR, Endpoint, is_idle_detach
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
 from servicebus_amqp.encoding.codec import Array, Int, UInt
+from servicebus_amqp.encoding.performatives import DeliveryState
 from servicebus_amqp.nodes.request_ends import NodeReply
 
 FIRST_PAUSE: Final = 1.0
@@ -191,7 +192,7 @@ class ReconnectingConnection:
             await line.authorizer.authorize(path)
             return await attach(line)
 
-        return await self._do(act, timeout, f"attaching to {path}")
+        return await self.run(act, timeout, f"attaching to {path}")
 
     async def request(
         self,
@@ -200,10 +201,11 @@ class ReconnectingConnection:
         body: dict[str, Any],
         *,
         timeout: float = REQUESTING,
+        state: DeliveryState | None = None,
     ) -> NodeReply:
         """Send a request to an entity's `$management`, such as `com.microsoft:peek-message`.
 
-        body: values of servicebus_amqp.encoding.codec where Python's own types differ.
+        body: values of servicebus_amqp.encoding.codec where Python's own types differ. state: of its transaction.
 
         Raises:
             WireRequestError: the answer is a failure.
@@ -217,9 +219,9 @@ class ReconnectingConnection:
 
         async def ask(line: ClientConnection) -> NodeReply:
             await line.authorizer.authorize(path)
-            return await (await line.requests(path + MANAGEMENT)).ask(properties, body)
+            return await (await line.requests(path + MANAGEMENT)).ask(properties, body, state)
 
-        reply = await self._do(ask, timeout, f"{operation} on {path}")
+        reply = await self.run(ask, timeout, f"{operation} on {path}")
         if not reply.is_success:
             text = f"{path} answered {operation} with {reply.status} {reply.description}"
             raise WireRequestError(text, reply.condition, status=reply.status)
@@ -234,7 +236,8 @@ class ReconnectingConnection:
             if line is not None:
                 await line.close()
 
-    async def _do(self, act: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, name: str) -> T:
+    async def run(self, act: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, name: str) -> T:
+        """Run a dialogue on the connection within `timeout` seconds; name: of it, for the error. Raises WireError."""
         began = asyncio.get_running_loop().time()
         line = await self._connected(timeout)
         asks, mark = line.asks, (self.connections, line.reads)
