@@ -162,6 +162,10 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
     "amqp:unauthorized-access": FailureKind.UNAUTHORIZED,
     "com.microsoft:auth-failed": FailureKind.UNAUTHORIZED,
     "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
+    # About one transaction.
+    "amqp:transaction:unknown-id": FailureKind.ARGUMENT,
+    "amqp:transaction:rollback": FailureKind.ARGUMENT,
+    "amqp:transaction:timeout": FailureKind.ARGUMENT,
     # About one message, session or request.
     "com.microsoft:message-lock-lost": FailureKind.UNLISTED,
     "com.microsoft:message-not-found": FailureKind.UNLISTED,

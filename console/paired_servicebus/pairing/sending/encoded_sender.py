@@ -14,13 +14,16 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from paired_servicebus.core.errors import ReservedPropertyError, UnreadableError, WireError
-from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.core.errors import BacklogUnavailableError, ReservedPropertyError, UnreadableError, WireError
+from paired_servicebus.core.failover.send_router import PRIMARY, Route, Try
+from paired_servicebus.core.model.pairing_events import SendAccepted
+from paired_servicebus.core.model.verdict import Verdict, at_backlog
 from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, read_message, unreadable
@@ -29,6 +32,7 @@ from paired_servicebus.pairing.sending.paired_sender import Backlog, MessageForm
 from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from servicebus_amqp.encoding.codec import Array
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, split, unbatch, with_message_id, write_data
+from servicebus_amqp.nodes.request_ends import NodeReply
 
 SCHEDULE: Final = "com.microsoft:schedule-message"
 CANCEL: Final = "com.microsoft:cancel-scheduled-message"
@@ -138,6 +142,52 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
+# Sends in a transaction of a gateway's client.
+#
+# Such a call ends when the primary has the act, or when the act is held for the backlog: at the commit all held acts
+# go to one backlog queue in one batch. Acceptance counts for failover at once, and is announced at the commit.
+
+
+@dataclass(slots=True, eq=False)
+class SendAct:
+    """A send in a transaction, once it has been requested. Both False: it has no answer yet.
+
+    given_ids: those of its messages that came from here. is_sent: the primary has it. is_held: the backlog gets it.
+    """
+
+    sender: EncodedSender
+    messages: list[EncodedMessage]
+    given_ids: list[str]
+    is_sent: bool = False
+    is_held: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(len(message.data) for message in self.messages)
+
+
+class SendTransaction(Protocol):
+    """A transaction as its sends use it, for the link of one entity. What can take no act raises AmqpRefusal."""
+
+    def check(self) -> None:
+        """Raise AmqpRefusal if it can take no act any more."""
+
+    def add(self, act: SendAct) -> None:
+        """Count an act that begins, in the order of the acts."""
+
+    def drop(self, act: SendAct) -> None:
+        """Forget an act that was refused."""
+
+    def hold(self, act: SendAct) -> None:
+        """Count the bytes of an act that is held."""
+
+    async def send(self, payload: EncodedPayload, timeout: float) -> None:
+        """Send an act to the primary. Raises WireError."""
+
+    async def request(self, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
+        """Send a request in the transaction to the primary. Raises WireError."""
+
+
 class EncodedSender(SendDriver[EncodedMessage]):
     """A sender of bytes to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
@@ -211,11 +261,28 @@ class EncodedSender(SendDriver[EncodedMessage]):
         self._steering.in_flight.count += 1
         return True
 
-    async def schedule(self, entries: Sequence[Mapping[str, Any]], *, timeout: float | None = None) -> list[int]:
+    async def send_in(
+        self, transaction: SendTransaction, data: bytes, message_format: int = 0, *, timeout: float
+    ) -> None:
+        """Send one transfer in a transaction; on return, the primary has it, or it is held for the backlog.
+
+        Raises: as `send`; and AmqpRefusal: the transaction can take no act any more.
+        """
+        payload = read_payload(data, message_format, self._ids)
+        call = self._call(payload.messages, payload, timeout)
+        await self._include(call, transaction, payload.given_ids)
+
+    async def schedule(
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        *,
+        timeout: float | None = None,
+        transaction: SendTransaction | None = None,
+    ) -> list[int]:
         """Schedule messages; return the numbers for cancelling, negative for those in the backlog.
 
         entries: as in the request `schedule-message`: maps of message-id, message, and possibly session-id,
-        partition-key and via-partition-key. The time is in the message's annotations.
+        partition-key and via-partition-key. The time is in the message's annotations. transaction: as of `send_in`.
 
         Raises: as `send`.
         """
@@ -230,14 +297,24 @@ class EncodedSender(SendDriver[EncodedMessage]):
         async def schedule(_: object, left: list[EncodedMessage], limit: float) -> None:
             rest = zip(entries[-len(left) :], left, strict=True)
             body = {"messages": [{**entry, "message-id": one.message_id, "message": one.data} for entry, one in rest]}
-            numbers.extend(await self._ask_for_numbers(body, limit))
+            numbers.extend(await self._ask_for_numbers(body, limit, transaction))
 
-        with self._ids_of(given), self._steering.enter_call(self.entity_name, len(singles)):
-            await self._deliver(self._call(singles, None, timeout, schedule))
+        call = self._call(singles, None, timeout, schedule)
+        if transaction is not None:
+            await self._include(call, transaction, given)
+        else:
+            with self._ids_of(given), self._steering.enter_call(self.entity_name, len(singles)):
+                await self._deliver(call)
         return self._number_parked(singles[: len(singles) - len(numbers)]) + numbers
 
-    async def cancel(self, numbers: Sequence[int], *, timeout: float | None = None) -> None:
-        """Cancel scheduled messages by the numbers the primary gave.
+    async def cancel(
+        self,
+        numbers: Sequence[int],
+        *,
+        timeout: float | None = None,
+        transaction: SendTransaction | None = None,
+    ) -> None:
+        """Cancel scheduled messages by the numbers the primary gave. transaction: as of `send_in`.
 
         Raises:
             ScheduledInBacklogError: a number is negative: its message is, or was, in the backlog.
@@ -246,9 +323,58 @@ class EncodedSender(SendDriver[EncodedMessage]):
         body = {"sequence-numbers": Array.of(int, numbers)}
 
         async def cancel(seconds: float) -> None:
-            await self._primaries.wire.request(self.entity_name, CANCEL, body, timeout=seconds)
+            await self._request_of(transaction, CANCEL, body, seconds)
 
         await self._cancel(numbers, timeout, cancel)
+
+    async def park(self, acts: Sequence[SendAct], timeout: float) -> None:
+        """Send held acts, also of other senders, to one backlog queue in one batch: all of them or none.
+
+        After a failure another queue gets them, until `timeout` seconds are over.
+
+        Raises:
+            BacklogUnavailableError: no queue accepted them in time; each that did not answer may have them.
+            MessageSizeExceededError: a batch cannot be so large.
+            ServiceBusError: a queue refused the messages themselves.
+        """
+        steering, loop = self._steering, asyncio.get_running_loop()
+        ends, tried, rotation = loop.time() + timeout, set[int](), self._steering.machine.rotation
+        parked = [one for act in acts for one in act.sender._parked(act.messages, self._room())]
+        failure: Exception | None = None
+        while loop.time() < ends:
+            index = rotation.pick(steering.draw(), avoid=tried)
+            index = rotation.first_out(avoid=tried) if index is None else index
+            if index is None:
+                break
+            try:
+                await self._backlog[index].link.send(parked, min(steering.policy.send_timeout, ends - loop.time()))
+            except Exception as error:
+                failure, route = error, Route(index)
+                judgement = steering.judge(error)
+                for act in acts:
+                    act.sender._report_failure(route, judgement, error, ids=act.messages)
+                if at_backlog(judgement) is Verdict.CALLERS:
+                    raise
+                self._count(route, judgement, messages=len(parked))
+                tried.add(index)
+            else:
+                for act in acts:
+                    act.sender._accepted(Route(index), act.messages)
+                return
+        raise BacklogUnavailableError(
+            f"no backlog queue accepted the {len(parked)} messages of the transaction within {timeout:g} s; last: "
+            f"{'none was tried' if failure is None else steering.judge(failure).reason}"
+        ) from failure
+
+    def conclude(self, act: SendAct, *, is_committed: bool) -> None:
+        """End an act: announce what the primary has, and free the ids that were given."""
+        if is_committed and act.is_sent:
+            self._report(act.messages)
+        self._release(act.given_ids, accepted=is_committed)
+
+    def doubt(self, act: SendAct, reason: str) -> None:
+        """Announce that the primary may have the messages of an act, or not."""
+        self._in_doubt(PRIMARY, act.messages, reason)
 
     async def ping(self, data: bytes, *, timeout: float) -> None:
         """Send an encoded ping to the primary and nowhere else; a failure says nothing of the entity.
@@ -294,6 +420,38 @@ class EncodedSender(SendDriver[EncodedMessage]):
         finally:
             self._steering.in_flight.leave()
 
+    async def _include(
+        self, call: SendCall[EncodedMessage], transaction: SendTransaction, given: Sequence[str]
+    ) -> None:
+        """Complete a call that is an act of a transaction."""
+        act = SendAct(self, list(call.messages), list(given))
+        part = call.transaction = _Part(transaction, act)
+        try:
+            transaction.add(act)
+            with self._steering.enter_call(self.entity_name, len(call.messages)):
+                await self._deliver(call)
+        except BaseException:
+            transaction.drop(act)
+            self._release(given, accepted=False)
+            raise
+        assert part.act.is_sent or part.act.is_held, "its attempt has succeeded"
+
+    async def _attempt(self, step: Try, call: SendCall[EncodedMessage]) -> None:
+        part = call.transaction
+        if not isinstance(part, _Part):
+            await super()._attempt(step, call)
+        elif step.route.queue is not None:
+            self._parked(call.left, self._room())  # what no queue can accept fails now
+            part.transaction.hold(part.act)
+            part.act.is_held = True
+        else:
+            if call.schedule is not None:
+                await call.schedule(None, call.left, step.timeout)
+            else:
+                await part.transaction.send(call.whole, step.timeout)
+            part.act.is_sent = True
+            self._steering.tell(SendAccepted(at=self._steering.clock(), entity=self.entity_name, messages=0))
+
     async def _send_to_primary(self, call: SendCall[EncodedMessage], timeout: float) -> None:
         left, whole = call.left, call.whole
         if call.schedule is not None:
@@ -318,8 +476,17 @@ class EncodedSender(SendDriver[EncodedMessage]):
         room = self._room()
         self._tally.too_large += sum(exceeds(message, self.entity_name, room) for message in accepted)
 
-    async def _ask_for_numbers(self, body: dict[str, Any], timeout: float) -> Sequence[int]:
-        reply = await self._primaries.wire.request(self.entity_name, SCHEDULE, body, timeout=timeout)
+    async def _request_of(
+        self, transaction: SendTransaction | None, operation: str, body: dict[str, Any], timeout: float
+    ) -> NodeReply:
+        if transaction is not None:
+            return await transaction.request(operation, body, timeout)
+        return await self._primaries.wire.request(self.entity_name, operation, body, timeout=timeout)
+
+    async def _ask_for_numbers(
+        self, body: dict[str, Any], timeout: float, transaction: SendTransaction | None
+    ) -> Sequence[int]:
+        reply = await self._request_of(transaction, SCHEDULE, body, timeout)
         found = reply.body.get("sequence-numbers") if isinstance(reply.body, dict) else None
         numbers = found.values if isinstance(found, Array) else found
         if not isinstance(numbers, list | tuple) or len(numbers) != len(body["messages"]):
@@ -339,6 +506,17 @@ class EncodedSender(SendDriver[EncodedMessage]):
     def _release(self, given: Sequence[str], *, accepted: bool) -> None:
         for name in given:
             self._ids.release(name, accepted=accepted)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A call's part in a transaction."""
+
+    transaction: SendTransaction
+    act: SendAct
+
+    def check(self) -> None:
+        self.transaction.check()
 
 
 def _message_in(entry: Mapping[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice, zip_longest
 from math import inf
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessageBatch
@@ -97,6 +97,13 @@ Schedule = Callable[[Any, list[Any], float], Awaitable[None]]
 """One attempt to schedule at the primary: the link, the remaining messages, seconds."""
 
 
+class OpenTransaction(Protocol):
+    """A transaction of a gateway's client, as a call uses it."""
+
+    def check(self) -> None:
+        """Raise AmqpRefusal if it can take no act any more."""
+
+
 @dataclass(slots=True)
 class SendCall(Generic[M]):
     """A call under way.
@@ -124,6 +131,13 @@ class SendCall(Generic[M]):
     """A backlog queue's internal error, which counts unless another queue answers the same."""
     given: Any = None
     """The caller's argument; None: it has no objects of the SDK."""
+    transaction: OpenTransaction | None = None
+    """That of a gateway's client: an act, accepted or held until the commit. It leaves no message in doubt."""
+
+    @property
+    def uncertain(self) -> Sequence[M]:
+        """The messages that an attempt without an answer leaves in doubt."""
+        return self.left if self.transaction is None else ()
 
     @property
     def is_whole(self) -> bool:
@@ -346,6 +360,8 @@ class SendDriver(Generic[M]):
         machine = steering.machine
         while True:
             steering.refuse_when_ended(in_doubt=call.in_doubt)
+            if call.transaction is not None:
+                call.transaction.check()
             now = steering.clock()
             entity = machine.entity(self.entity_name, at=now)
             step = call.router.next(entity, machine.rotation, at=now, draw=steering.draw())
@@ -359,7 +375,7 @@ class SendDriver(Generic[M]):
                 except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                     self._meet(call, step, error)
                 except asyncio.CancelledError:
-                    self._in_doubt(step.route, call.left, "cancelled by its caller")
+                    self._in_doubt(step.route, call.uncertain, "cancelled by its caller")
                     raise
                 else:
                     return
@@ -377,7 +393,7 @@ class SendDriver(Generic[M]):
             self._in_doubt(route, left, steering.judge(error).reason)
             return
         judgement = self._explain(call, route, steering.judge(error))
-        self._report_failure(route, judgement, error, ids=left)
+        self._report_failure(route, judgement, error, ids=call.uncertain)
         if judgement.kind is FailureKind.INTERNAL and route.queue is not None and call.unexplained is None:
             call.unexplained = route, judgement
             call.router.avoid(route)
@@ -452,14 +468,7 @@ class SendDriver(Generic[M]):
         assert route.queue is not None
         queue = self._backlog[route.queue]
         limit = queue.link.limit()
-        singles = [self._form.encoded(message) for message in left]
-        for one in singles:
-            if fault := fault_of(one):  # in its envelope the backlog would accept it
-                raise ImpossibleMessageError(message_id=one.message_id, fault=fault)
-        parked = [park(one, self.entity_name) for one in singles]
-        for one in parked:
-            if len(one.data) > limit:
-                raise BacklogMessageSizeError(size=len(one.data), limit=limit, message_id=one.message_id)
+        parked = self._parked(left, limit)
         unreported = iter(tuple(left))
         pending = PendingSend(parked, lambda accepted: self._accepted(route, list(islice(unreported, len(accepted)))))
         try:
@@ -469,6 +478,18 @@ class SendDriver(Generic[M]):
             raise BacklogMessageSizeError(size=len(one.data), limit=limit, message_id=one.message_id) from error
         finally:
             del left[: pending.accepted]
+
+    def _parked(self, messages: Sequence[M], limit: int) -> list[EncodedMessage]:
+        """Return messages for the backlog. Raises ImpossibleMessageError, BacklogMessageSizeError."""
+        singles = [self._form.encoded(message) for message in messages]
+        for one in singles:
+            if fault := fault_of(one):  # in its envelope the backlog would accept it
+                raise ImpossibleMessageError(message_id=one.message_id, fault=fault)
+        parked = [park(one, self.entity_name) for one in singles]
+        for one in parked:
+            if len(one.data) > limit:
+                raise BacklogMessageSizeError(size=len(one.data), limit=limit, message_id=one.message_id)
+        return parked
 
     # -- messages scheduled into the backlog ------------------------------------------------------------------
 
