@@ -75,10 +75,17 @@ class BytesInHand:
         self._emptied: asyncio.Event | None = None
         self.size = 0
         self.sends = 0
+        self.held = 0
+        """Of the size, what open transactions hold."""
 
     @property
     def most(self) -> int:
         return self._most
+
+    @property
+    def room_to_hold(self) -> int:
+        """Bytes that transactions may hold still: below a half, at which the reading goes on."""
+        return self._most // 2 - self.held - 1
 
     @property
     def paused(self) -> tuple[PausableReader, ...]:
@@ -95,8 +102,16 @@ class BytesInHand:
 
     def remove(self, size: int) -> None:
         """Count the end of a send; resume the readers if there is room again."""
-        self.size -= size
         self.sends -= 1
+        self._free(size)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that a transaction holds; a negative size frees them again."""
+        self.held += size
+        self._free(-size)
+
+    def _free(self, size: int) -> None:
+        self.size -= size
         if self._paused and 2 * self.size < self._most:
             paused, self._paused = self._paused, {}
             for reader in paused:
@@ -281,6 +296,19 @@ class KeyBudget:
         """Count the end of a send."""
         self._whole.remove(size)
         self.in_hand.remove(size)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that a transaction holds. Raises AmqpRefusal: there would be no room for others."""
+        room = min(self._whole.room_to_hold, self.in_hand.room_to_hold)
+        if size > room:
+            raise _beyond(self.name, f"{self.in_hand.held:,} bytes in open transactions")
+        self._whole.hold(size)
+        self.in_hand.hold(size)
+
+    def release(self, size: int) -> None:
+        """Count the end of what a transaction held."""
+        self._whole.hold(-size)
+        self.in_hand.hold(-size)
 
 
 def _beyond(name: str, what: str) -> AmqpRefusal:

@@ -58,7 +58,8 @@ class Setting:
 async def relay_setting(**options: Any) -> AsyncIterator[Setting]:
     async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
         world = World(sandbox, stack)
-        paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, **options)
+        chosen = {"backlog_queue_count": 1, "send_timeout": 1.0, "failover_interval": 0.5} | options
+        paired = await world.pair(**chosen)
         gateway = Gateway(paired, KeyRing([SEND, LISTEN, BOTH, ROOT]))
         gateway.holding = 0.5
         await gateway.listen(0)

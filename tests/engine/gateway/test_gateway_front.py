@@ -51,7 +51,7 @@ from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import TRUST, World, until
 from tests.sandbox.amqp_server.dotnet import BATCH_FORMAT, DotNet, Link, Refused
-from tests.sandbox.amqp_server.dotnet_values import Raw, batch, composite, message, source_of
+from tests.sandbox.amqp_server.dotnet_values import batch, composite, message
 
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
 BACKLOG = queue_path(0)
@@ -527,20 +527,6 @@ async def test_a_message_without_an_id_gets_one(place: Place) -> None:
     await client.send(link, batch([message(b"1"), message(b"2")]), kind=BATCH_FORMAT)
     names = place.world.ids_in("orders")
     assert len(set(names) - {"None"}) == 2
-
-
-async def test_transactions_are_refused_at_once_with_the_way_out(place: Place) -> None:
-    """GATEWAY.md section 4: "coordinator link: null target, detach `amqp:not-implemented`, ... names ReceiveOnly"."""
-    client = await place.connect()
-    session = await client.begin()
-    link = session.attach(
-        "sb://x;1:2:3", False, modes=(None, None), source=source_of(None),
-        target=Raw(composite(0x30, None)), properties=None, count=UInt(0),
-    )  # fmt: skip
-    with pytest.raises(Refused, match="ReceiveOnly") as refused:
-        await client.opened(link)
-    assert refused.value.condition == "amqp:not-implemented"
-    assert code(await client.send(await client.sender("orders"), message(b"x"))) == TAKEN
 
 
 async def test_an_unknown_entity_and_a_wrong_key_are_refused_in_its_terms(place: Place) -> None:

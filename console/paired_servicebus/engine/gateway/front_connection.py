@@ -24,12 +24,14 @@ from paired_servicebus.engine.gateway.front_links import (
     FrontSender,
     FrontTokens,
     RelayConnection,
+    SessionOpener,
 )
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.gateway.relayed_links import RelayedManagement, RelayedReceiver, RelayedReplies
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
+from paired_servicebus.engine.gateway.transactions import FrontTransactions, serve_coordinator, top_level
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
@@ -38,6 +40,7 @@ from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access import NodeAddress, NodeKind, ProvenAccess, TokenError, parse_address
 from servicebus_amqp.encoding.codec import Symbol, ULong
 from servicebus_amqp.encoding.performatives import Coordinator, Error
+from servicebus_amqp.nodes.coordination import admit_entity
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     ReplyEnd,
@@ -129,10 +132,7 @@ Java's receivers do not come back from it; Go's and Python's come back within 4 
 _ORDINARY: Final = (TIMEOUT, "com.microsoft:session-cannot-be-locked")
 """No mistake of a client. The primary answers idle receivers of the next session so, about once a minute each."""
 _SUB_QUEUE: Final = re.compile(r"(/\$transfer)?/\$deadletterqueue$", re.IGNORECASE)
-_NO_TRANSACTIONS: Final = (
-    "transactions do not pass through the gateway: send without one (NServiceBus: "
-    "TransportTransactionMode.ReceiveOnly), or use the namespace's own connection string"
-)
+_NO_SEND_VIA: Final = "send-via is not served: let the client enable cross-entity transactions instead"
 
 
 class SendingPairing(Protocol):
@@ -161,7 +161,7 @@ class Front(Protocol):
 
     @property
     def pairing(self) -> SendingPairing: ...
-    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
 
 
 class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
@@ -178,6 +178,7 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
         self._will_write = False
         self._pending_links = 0
         self._relay: RelayConnection | None = None
+        self.transactions = FrontTransactions(self)
 
     # -- transport --------------------------------------------------------------------------------------------
 
@@ -268,7 +269,10 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
             self._relay.relieve()
 
     def drain(self) -> None:
-        """Grant its senders no more credit; messages under way are still sent."""
+        """Grant its senders no more credit once no transaction is open; messages under way are still sent."""
+        self.transactions.drain(self._drain_links)
+
+    def _drain_links(self) -> None:
         for link in self.links.values():
             link.drain()
         self.touch()
@@ -300,8 +304,12 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
             self._will_write = True
             self._front.turns.write_after_read(self)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._front.start(work)
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._front.start(work)
+
+    def opener_of(self, link: e.Link) -> SessionOpener | None:
+        session = self.sessions.get(link.session)
+        return self.transactions.session_of(link.session).join if session and session.spans_entities else None
 
     def grant(self, access: ProvenAccess) -> None:
         """Store proven access, and end links when it expires. Raises AmqpRefusal."""
@@ -383,12 +391,16 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
 
     def attach(self, event: e.AttachRequested) -> None:
         try:
-            address = _address_of(event)
             if self.count_links() >= MAX_LINKS:
                 raise too_many_links()
             if self.budget is not None:
                 self.budget.check_links()
+            if isinstance(event.target, Coordinator) and isinstance(event.link, ReceiverLink):
+                self.links[event.link] = serve_coordinator(self, event.link, self.transactions)
+                return
+            address = _address_of(event)
             self._check_access(event.link, address)
+            self._admit_to_session(event.link, address)
             if address.kind is not NodeKind.ENTITY:
                 self._attach_node(event.link, address)
             elif isinstance(event.link, ReceiverLink):
@@ -399,6 +411,18 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
                 self.links[event.link] = RelayedReceiver(self, event.link, address, receipts)
         except Exception as error:  # noqa: BLE001 - any error is the answer to this attach alone
             self._refuse(event.link, self.refusal(error))
+
+    def _admit_to_session(self, link: e.Link, address: NodeAddress) -> None:
+        """Note the link in its session. Raises AmqpRefusal beside a coordinator."""
+        session = self.sessions[link.session]
+        if session.spans_entities is None:
+            session.spans_entities = False
+        if session.spans_entities and address.kind is NodeKind.ENTITY:
+            admit_entity(session, top_level(address.path), is_send=isinstance(link, ReceiverLink))
+
+    def _on_ended(self, event: e.SessionEnded) -> None:
+        super()._on_ended(event)
+        self.transactions.end_session(event.session)
 
     def _check_access(self, link: e.Link, address: NodeAddress) -> None:
         if address.kind is NodeKind.CBS:
@@ -506,11 +530,9 @@ class FrontConnection(ServerConnection[FrontLink], asyncio.Protocol):
 def _address_of(event: e.AttachRequested) -> NodeAddress:
     """Return the node that a client requests. Raises AmqpRefusal."""
     terminus = event.target if isinstance(event.link, ReceiverLink) else event.source
-    if isinstance(terminus, Coordinator):
-        raise AmqpRefusal("amqp:not-implemented", _NO_TRANSACTIONS, 501)
     address = getattr(terminus, "address", None)
     if not isinstance(address, str):
         raise AmqpRefusal("amqp:not-implemented", "a link needs an address; dynamic nodes are not served", 501)
     if event.properties.get("com.microsoft:transfer-destination-address") is not None:
-        raise AmqpRefusal("amqp:not-implemented", f"send-via is not served: {_NO_TRANSACTIONS}", 501)
+        raise AmqpRefusal("amqp:not-implemented", _NO_SEND_VIA, 501)
     return parse_address(address)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
@@ -38,10 +39,10 @@ from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, ReconnectingConnection
 from paired_servicebus.pairing.envelope_codec import is_ping
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
-from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender
+from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender, SendTransaction
 from servicebus_amqp.access import Flaw, Grants, NodeAddress, ProvenAccess, TokenError
 from servicebus_amqp.encoding.codec import Array
-from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Error, Rejected
+from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Error, Rejected, TransactionalState
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     NodeReply,
@@ -58,16 +59,18 @@ from servicebus_amqp.nodes.request_ends import (
     unauthorized,
     write_reply,
 )
+from servicebus_amqp.protocol.connection import Session
 from servicebus_amqp.protocol.links import (
     DeliveryReceived,
     DeliveryTooLarge,
     DispositionReceived,
     Link,
+    LinkSession,
     ReceiverLink,
     SenderLink,
 )
 from servicebus_amqp.protocol_errors import Condition
-from servicebus_amqp.server.server_connection import KeyBudget, ServedLink
+from servicebus_amqp.server.server_connection import KeyBudget, ServedLink, ServedSession
 
 # The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
 #
@@ -91,6 +94,8 @@ _ANSWERS: Final = (FailureKind.NOT_FOUND, FailureKind.UNAUTHENTICATED, FailureKi
 """Failures that a primary answers with, besides the refusal of a link."""
 
 T = TypeVar("T", WireReceiver, WireSender)
+SessionOpener = Callable[[ClientConnection], Awaitable[Session]]
+"""Returns a session of the primary's for links of one session of a client. Raises WireError."""
 
 
 class RelayConnection(ReconnectingConnection):
@@ -129,13 +134,18 @@ class RelayConnection(ReconnectingConnection):
         on_lost: OnLost,
         timeout: float = ATTACHING_SECONDS,
         patience: float = inf,
+        opener: SessionOpener | None = None,
     ) -> WireReceiver:
-        """Attach to a node for the messages of a client's link. patience: the client's seconds. Raises WireError."""
+        """Attach to a node for the messages of a client's link. Raises WireError.
+
+        patience: the client's seconds. opener: of its session; None: it shares one.
+        """
 
         async def attach(line: ClientConnection) -> WireReceiver:
             await line.authorizer.authorize(address.path)
+            own = fields if opener is None else replace(fields, session=await opener(line))
             return await line.attach_receiver(
-                address.resource, on_delivery=on_delivery, on_settled=on_settled, on_lost=on_lost, fields=fields
+                address.resource, on_delivery=on_delivery, on_settled=on_settled, on_lost=on_lost, fields=own
             )
 
         return await self._attach(attach, timeout, address, patience)
@@ -254,12 +264,55 @@ SenderFinder = Callable[[], Awaitable[EncodedSender]]
 """Returns an entity's sender once the entity is known to exist. Raises AmqpRefusal, PairedError."""
 
 
+class OpenAct(SendTransaction, Protocol):
+    """One link's part in an open transaction, as the links use it."""
+
+    @property
+    def transaction(self) -> OpenTransaction: ...
+
+
+class OpenTransaction(Protocol):
+    """An open transaction, as the links use it."""
+
+    id: bytes
+    order: asyncio.Lock
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run an act; the discharge waits for it."""
+
+    def wait_for(self, act: asyncio.Future[Any]) -> None:
+        """Have the discharge wait for an act."""
+
+    def lose(self, why: str) -> None:
+        """Note that an act has no answer."""
+
+    def note_refusal(self, text: str) -> None:
+        """Note a refused send."""
+
+    async def state_at_primary(self) -> TransactionalState:
+        """Return the primary's state of it. The caller has `order`. Raises WireError, AmqpRefusal."""
+
+
+class OpenTransactions(Protocol):
+    """The open transactions of one connection, as the links use them."""
+
+    def find(self, state: DeliveryState | None) -> OpenTransaction:
+        """Return the transaction of a state. Raises AmqpRefusal."""
+
+    def enlist(self, state: DeliveryState | None, link: Link, address: NodeAddress, *, is_send: bool) -> OpenAct:
+        """Return a link's part in the transaction of an act. Raises AmqpRefusal."""
+
+
 class FrontOwner(Protocol):
     """A link's view of its connection."""
 
     grants: Grants
     budget: KeyBudget | None
     tally: ClientTally
+    sessions: dict[LinkSession, ServedSession]
+
+    @property
+    def transactions(self) -> OpenTransactions: ...
 
     @property
     def keys(self) -> KeyRing: ...
@@ -276,8 +329,11 @@ class FrontOwner(Protocol):
     def touch_after_read(self) -> None:
         """Write at the end of the present read of the primary."""
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that ends with the connection at the latest, unless it is a send."""
+
+    def opener_of(self, link: Link) -> SessionOpener | None:
+        """Return how the primary's session for a receiver is opened; None: it shares one."""
 
     def grant(self, access: ProvenAccess) -> None:
         """Store proven access. Raises AmqpRefusal."""
@@ -324,9 +380,11 @@ class FrontSender(FrontLink):
     """A client's sender: each transfer becomes a paired send, without a task of its own while all is well."""
 
     direction = LinkDirection.SENDS
+    has_transactions = True
 
     def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress, sender: EncodedSender) -> None:
         super().__init__(owner, address.resource, GatewayRight.SEND)
+        self._address = address
         self.tally = owner.tally.sends_to(address.path)
         self.link = link
         self._sender = sender
@@ -344,6 +402,9 @@ class FrontSender(FrontLink):
         owner, sender, data, form = self.owner, self._sender, event.payload, event.message_format
         self._budget.add(len(data), owner)
         self.tally.bytes_in_hand += len(data)
+        if event.state is not None:
+            self._include(event)
+            return
         if is_ping(data):
             owner.start(self._finish(event, sender.ping(data, timeout=PING_SECONDS)))
             return
@@ -362,20 +423,36 @@ class FrontSender(FrontLink):
         else:
             self.owner.start(self._finish(event, rest))
 
-    async def _finish(self, event: DeliveryReceived, work: Coroutine[Any, Any, None]) -> None:
+    def _include(self, event: DeliveryReceived) -> None:
+        """Make a send an act of its transaction."""
+        try:
+            act = self.owner.transactions.enlist(event.state, self.link, self._address, is_send=True)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(event, error)
+            return
+        sending = self._sender.send_in(act, event.payload, event.message_format, timeout=SEND_SECONDS)
+        act.transaction.start(self._finish(event, sending, act.transaction))
+
+    async def _finish(
+        self, event: DeliveryReceived, work: Coroutine[Any, Any, None], transaction: OpenTransaction | None = None
+    ) -> None:
         """Complete a send, and settle its message with the outcome."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - as above
-            self._refuse(event, error)
+            self._refuse(event, error, transaction)
         except BaseException:
             self._remove(event)
             raise
         else:
-            self._end(event, ACCEPTED)
+            self._end(
+                event, ACCEPTED if transaction is None else TransactionalState(txn_id=transaction.id, outcome=ACCEPTED)
+            )
 
-    def _refuse(self, event: DeliveryReceived, error: Exception) -> None:
+    def _refuse(self, event: DeliveryReceived, error: Exception, transaction: OpenTransaction | None = None) -> None:
         refusal = self.owner.refusal(error)
+        if transaction is not None:
+            transaction.note_refusal(refusal.description)
         self.owner.warn(f"refused a client's message, {refusal.condition}", refusal.description)
         self._end(event, rejection_of(error))
 
@@ -386,10 +463,10 @@ class FrontSender(FrontLink):
 
     def _settle(self, event: DeliveryReceived, outcome: DeliveryState) -> None:
         self._remove(event)
-        if outcome is ACCEPTED:
-            self.tally.accepted += 1
-        else:
+        if isinstance(outcome, Rejected):
             self.tally.refuse(outcome, self.owner.now())
+        else:
+            self.tally.accepted += 1
         if not event.settled:
             self.link.answer(event.delivery_id, outcome)
         self._renew()
@@ -491,22 +568,26 @@ class FrontManagement(FrontRequests):
         self._find_sender = find_sender
         self._sender: EncodedSender | None = None
 
-    def handle(self, request: NodeRequest) -> None:
-        self.owner.start(self._answer(request))
+    def handle(self, request: NodeRequest, act: OpenAct | None = None) -> None:
+        work = self._answer(request, act)
+        if act is None:
+            self.owner.start(work)
+        else:
+            act.transaction.start(work)
 
-    async def _answer(self, request: NodeRequest) -> None:
+    async def _answer(self, request: NodeRequest, act: OpenAct | None) -> None:
         seconds = seconds_for(request.properties, SEND_SECONDS)
         ends = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout(seconds * _OVERTIME):
-                reply = NodeReply(status=200, description="OK", body=await self._perform(request, ends))
+                reply = NodeReply(status=200, description="OK", body=await self._perform(request, ends, act))
         except ScheduledInBacklogError as error:
             reply = refused(bad_argument(str(error)))
         except Exception as error:  # noqa: BLE001 - as above
             reply = refused(self.owner.refusal(error))
         self.reply(request, reply)
 
-    async def _perform(self, request: NodeRequest, ends: float) -> Any:
+    async def _perform(self, request: NodeRequest, ends: float, act: OpenAct | None) -> Any:
         """Perform a request until `ends` in the loop's time; return the body of its reply."""
         owner, body = self.owner, request.body if isinstance(request.body, dict) else {}
         if not owner.grants.allow(self.resource, GatewayRight.SEND, owner.now()):
@@ -514,8 +595,9 @@ class FrontManagement(FrontRequests):
         sender = self._sender = self._sender or await self._find_sender()
         if request.operation == SCHEDULE:
             entries = _listed(body, "messages")
-            return {"sequence-numbers": Array.of(int, await sender.schedule(entries, timeout=_left(ends)))}
-        await _cancel(sender, _listed(body, "sequence-numbers"), _left(ends))
+            numbers = await sender.schedule(entries, timeout=_left(ends), transaction=act)
+            return {"sequence-numbers": Array.of(int, numbers)}
+        await _cancel(sender, _listed(body, "sequence-numbers"), _left(ends), act)
         return None
 
 
@@ -533,12 +615,12 @@ def _left(ends: float) -> float:
     return left
 
 
-async def _cancel(sender: EncodedSender, numbers: list[Any], seconds: float) -> None:
+async def _cancel(sender: EncodedSender, numbers: list[Any], seconds: float, act: OpenAct | None) -> None:
     """Cancel scheduled messages. Raises AmqpRefusal: a number is none, is unknown, or its message was sent."""
     if not all(isinstance(number, int) for number in numbers):
         raise bad_argument("'sequence-numbers' holds something else than numbers")
     try:
-        await sender.cancel(numbers, timeout=seconds)
+        await sender.cancel(numbers, timeout=seconds, transaction=act)
     except WireRequestError as error:  # the primary's own answer
         raise AmqpRefusal(error.condition or "", str(error), error.status) from error
 

@@ -221,11 +221,12 @@ class Gateway:
         place = GatewayPlace(self._host, self.port, since, trouble)
         return self.census.view(self.connections, entities, place, in_hand=(in_hand.size, in_hand.most), paused=paused)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task of a client, which may outlive its connection."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     async def close(self, grace: float) -> None:
         """Accept no more clients and grant no credit; sends under way have `grace` seconds, then connections close."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
-from paired_servicebus.core.errors import WireError, WireLinkError
+from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError, WireTimeoutError
 from paired_servicebus.core.model.gateway_view import LinkDirection
 from paired_servicebus.engine.gateway.front_links import (
     ATTACHING_SECONDS,
@@ -22,6 +22,8 @@ from paired_servicebus.engine.gateway.front_links import (
     FrontManagement,
     FrontOwner,
     FrontReplies,
+    OpenAct,
+    OpenTransaction,
     RelayConnection,
     SenderFinder,
     closed_by_client,
@@ -39,8 +41,16 @@ from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.sending.encoded_sender import CANCEL, SCHEDULE
 from servicebus_amqp.access import NodeAddress
 from servicebus_amqp.encoding.message_sections import read_properties, split
-from servicebus_amqp.encoding.performatives import ACCEPTED, Attach, Target
-from servicebus_amqp.nodes.request_ends import AmqpRefusal, NodeRequest, error_of, no_reply_link, refused, unauthorized
+from servicebus_amqp.encoding.performatives import ACCEPTED, Attach, DeliveryState, Target, TransactionalState
+from servicebus_amqp.nodes.request_ends import (
+    AmqpRefusal,
+    NodeRequest,
+    error_of,
+    no_reply_link,
+    refused,
+    rejected,
+    unauthorized,
+)
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived, ReceiverLink, SenderLink
 from servicebus_amqp.protocol_errors import DecodeError
 
@@ -69,6 +79,7 @@ class DeliveryPassage:
         receipts: DeliveryReceipts | None = None,
     ) -> None:
         self.upstream: WireReceiver | None = None
+        self._address: NodeAddress | None = None
         self._owner = owner
         self._link = link
         self._on_lost = on_lost
@@ -78,6 +89,8 @@ class DeliveryPassage:
         """Unsettled deliveries by tag: the primary's id, and ours once the first frame has left."""
         self._waiting_bytes = 0
         self._last_flow: FlowReceived | None = None
+        self._acts: dict[bytes, asyncio.Future[DeliveryState | WireError | None]] = {}
+        """Settlements in transactions that the primary has not answered, by tag."""
 
     async def open(
         self,
@@ -96,7 +109,9 @@ class DeliveryPassage:
             on_lost=self._lost,
             timeout=timeout,
             patience=patience,
+            opener=self._owner.opener_of(self._link),
         )
+        self._address = address
         upstream.passes_flow = self._on_primary_flow
         upstream.link.max_message_size = None  # the primary keeps the client's limit, and nothing is dropped here
         self.upstream = upstream
@@ -112,6 +127,7 @@ class DeliveryPassage:
         upstream, self.upstream = self.upstream, None
         self._held.clear()
         if upstream is not None:
+            self._lost(closed_by_client(upstream.path))
             upstream.drop(closed_by_client(upstream.path))
 
     def holds(self, tag: bytes) -> bool:
@@ -128,11 +144,64 @@ class DeliveryPassage:
         held = self._held.get(event.tag)
         if held is None or self.upstream is None:
             return
+        if isinstance(event.state, TransactionalState):
+            self._include(event, event.state, held[0])
+            return
         if event.settled:
             del self._held[event.tag]
         elif held[1] is None:
             self._held[event.tag] = (held[0], event.delivery_id)
         self.upstream.settle(held[0], event.state, settled=event.settled)  # type: ignore[arg-type] # None is passed on
+
+    # -- settlements in a transaction -------------------------------------------------------------------------
+
+    def _include(self, event: DispositionReceived, state: TransactionalState, number: int) -> None:
+        """Make a settlement an act of its transaction. number: the primary's id of the delivery."""
+        assert self._address is not None, "it is attached to the primary"
+        try:
+            act = self._owner.transactions.enlist(state, self._link, self._address, is_send=False)
+        except AmqpRefusal as refusal:
+            self._answer(event, rejected(refusal))
+        else:
+            act.transaction.start(self._settle_in(act.transaction, event, state, number))
+
+    async def _settle_in(
+        self, transaction: OpenTransaction, event: DispositionReceived, state: TransactionalState, number: int
+    ) -> None:
+        try:
+            async with transaction.order:
+                there = await transaction.state_at_primary()
+                if self.upstream is None:
+                    raise WireConnectionError("the primary's link has ended")
+                answered = self._acts[event.tag] = asyncio.get_running_loop().create_future()
+                self.upstream.settle(number, replace(there, outcome=state.outcome), settled=False)
+            answer = await self._answer_to(event.tag, answered, transaction)
+        except Exception as error:  # noqa: BLE001 - any error is the answer to this settlement alone
+            self._answer(event, rejected(self._owner.refusal(error)))
+        else:
+            if isinstance(answer, TransactionalState):
+                answer = replace(answer, txn_id=transaction.id)
+            self._answer(event, answer)
+
+    async def _answer_to(
+        self,
+        tag: bytes,
+        answered: asyncio.Future[DeliveryState | WireError | None],
+        transaction: OpenTransaction,
+    ) -> DeliveryState | None:
+        """Return the primary's answer to a settlement; without one the transaction is lost. Raises WireError."""
+        await asyncio.wait((answered,), timeout=REPLY_SECONDS)
+        self._acts.pop(tag, None)
+        answer = answered.result() if answered.done() else WireTimeoutError("the primary did not answer a settlement")
+        if isinstance(answer, WireError):
+            transaction.lose(str(answer))
+            raise answer
+        return answer
+
+    def _answer(self, event: DispositionReceived, answer: DeliveryState | None) -> None:
+        self._held.pop(event.tag, None)
+        self._link.settle(event.delivery_id, answer)
+        self._owner.touch()
 
     def _grant(self, event: FlowReceived | None) -> None:
         upstream = self.upstream
@@ -161,6 +230,13 @@ class DeliveryPassage:
 
     def _on_settled(self, event: DispositionReceived) -> None:
         """Pass on the primary's state of a delivery: the answer to the client's, mostly."""
+        act = self._acts.get(event.tag)
+        if act is not None:
+            if not event.settled and self.upstream is not None:
+                self.upstream.settle(event.delivery_id, event.state)  # type: ignore[arg-type] # as it came
+            if not act.done():
+                act.set_result(event.state)
+            return
         held = self._held.pop(event.tag, None) if event.settled else self._held.get(event.tag)
         if held is not None and held[1] is not None:
             self._link.settle(held[1], event.state, settled=event.settled)
@@ -173,6 +249,9 @@ class DeliveryPassage:
 
     def _lost(self, error: WireError) -> None:
         self._held.clear()
+        for act in self._acts.values():
+            if not act.done():
+                act.set_result(error)
         if self.upstream is not None:
             self.upstream = None
             self._on_lost(error)
@@ -193,6 +272,7 @@ class RelayedReceiver(FrontLink):
     """A client's receiver; it is refused, or detached, with the primary's own error."""
 
     direction = LinkDirection.RECEIVES
+    has_transactions = True
 
     def __init__(
         self, owner: FrontOwner, link: SenderLink, address: NodeAddress, receipts: DeliveryReceipts | None = None
@@ -336,6 +416,9 @@ class _Asked:
     request: NodeRequest
     event: DeliveryReceived
     expiry: asyncio.TimerHandle
+    transaction: OpenTransaction | None = None
+    answered: asyncio.Future[None] | None = None
+    """For the transaction, which waits for it."""
 
     def end(self) -> None:
         """Accept the request, in one write with its answer as the service does.
@@ -344,6 +427,8 @@ class _Asked:
         """
         self.expiry.cancel()
         self.management.accept(self.event)
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_result(None)
 
 
 class RelayedReplies(FrontReplies):
@@ -379,6 +464,8 @@ class RelayedReplies(FrontReplies):
         """Answer a request that the primary has not answered."""
         if self.is_expected(asked):
             del self._asked[asked.request.message_id]
+            if asked.transaction is not None:
+                asked.transaction.lose(refusal.description)
             asked.end()
             asked.management.reply(asked.request, refused(refusal))
 
@@ -427,6 +514,8 @@ class RelayedReplies(FrontReplies):
 class RelayedManagement(FrontManagement):
     """The requests to an entity's `$management`."""
 
+    has_transactions = True
+
     def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress, find_sender: SenderFinder) -> None:
         super().__init__(owner, link, address, find_sender)
         self._link = link
@@ -446,14 +535,29 @@ class RelayedManagement(FrontManagement):
             return
         if request.operation in (SCHEDULE, CANCEL):
             self.accept(event)
-            self.handle(request)
+            try:
+                act = None if event.state is None else self._enlist(event)
+            except AmqpRefusal as refusal:
+                self.reply(request, refused(refusal))
+            else:
+                self.handle(request, act)
             return
         right = RIGHTS.get(request.operation, GatewayRight.MANAGE)
         if not self.owner.grants.allow(self.resource, right, self.owner.now()):
             self.accept(event)
             self.reply(request, refused(unauthorized(self.resource, right)))
             return
-        self._relay(request, event)
+        try:
+            transaction = None if event.state is None else self.owner.transactions.find(event.state)
+        except AmqpRefusal as refusal:
+            self.accept(event)
+            self.reply(request, refused(refusal))
+        else:
+            self._relay(request, event, transaction)
+
+    def _enlist(self, event: DeliveryReceived) -> OpenAct:
+        """Return the part of a schedule or cancel in its transaction. Raises AmqpRefusal."""
+        return self.owner.transactions.enlist(event.state, self._link, self._address, is_send=True)
 
     def accept(self, event: DeliveryReceived) -> None:
         """Accept a request, unless its link is gone."""
@@ -466,7 +570,7 @@ class RelayedManagement(FrontManagement):
         if upstream is not None:
             upstream.drop(closed_by_client(upstream.path))
 
-    def _relay(self, request: NodeRequest, event: DeliveryReceived) -> None:
+    def _relay(self, request: NodeRequest, event: DeliveryReceived, transaction: OpenTransaction | None) -> None:
         """Pass a request on in its order."""
         replies = self.owner.replies_of(self._requests.partner(request.reply_to, self.owner.reply_ends()))
         if not isinstance(replies, RelayedReplies):
@@ -474,7 +578,10 @@ class RelayedManagement(FrontManagement):
             return  # there is nowhere to answer it
         seconds = seconds_for(request.properties, REPLY_SECONDS)
         expiry = asyncio.get_running_loop().call_later(seconds, replies.give_up_on, request)
-        asked = _Asked(self, request, event, expiry)
+        asked = _Asked(self, request, event, expiry, transaction)
+        if transaction is not None:
+            asked.answered = asyncio.get_running_loop().create_future()
+            transaction.wait_for(asked.answered)
         replies.expect(asked)
         self._replies.add(replies)
         self._waiting.append((asked, replies))
@@ -495,7 +602,11 @@ class RelayedManagement(FrontManagement):
                 try:
                     await replies.open()
                     upstream = self._upstream or await self._open()
-                    self._send(upstream, asked, replies)
+                    if asked.transaction is None:
+                        self._send(upstream, asked, replies)
+                    else:
+                        async with asked.transaction.order:
+                            self._send(upstream, asked, replies, await asked.transaction.state_at_primary())
                 except WireError as error:
                     replies.give_up(asked, refusal_of_relay(error))
                 except Exception as error:  # noqa: BLE001 - any error is the answer to this request alone
@@ -512,11 +623,13 @@ class RelayedManagement(FrontManagement):
         )
         return upstream
 
-    def _send(self, upstream: WireSender, asked: _Asked, replies: RelayedReplies) -> None:
+    def _send(
+        self, upstream: WireSender, asked: _Asked, replies: RelayedReplies, state: TransactionalState | None = None
+    ) -> None:
         self._sent += 1
         if upstream.is_up and replies.is_expected(asked):
             tag = self._sent.to_bytes(4, "big")
-            upstream.send(asked.event.payload, tag, message_format=asked.event.message_format)
+            upstream.send(asked.event.payload, tag, message_format=asked.event.message_format, state=state)
         else:
             replies.give_up(asked, _late(asked.request))
 
