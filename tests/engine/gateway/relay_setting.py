@@ -16,6 +16,7 @@ from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.specs import NamespaceSpec
 from tests.pairing.conftest import TRUST, World
 
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
@@ -55,8 +56,8 @@ class Setting:
 
 
 @asynccontextmanager
-async def relay_setting(**options: Any) -> AsyncIterator[Setting]:
-    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+async def relay_setting(*specs: NamespaceSpec, **options: Any) -> AsyncIterator[Setting]:
+    async with Sandbox.start(specs or None) as sandbox, AsyncExitStack() as stack:
         world = World(sandbox, stack)
         chosen = {"backlog_queue_count": 1, "send_timeout": 1.0, "failover_interval": 0.5} | options
         paired = await world.pair(**chosen)

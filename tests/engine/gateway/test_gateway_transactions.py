@@ -62,10 +62,10 @@ class Place:
         self.world = setting.world
         self.peers: list[Peer] = []
 
-    async def connect(self, *, is_stranger: bool = False, **settings: Any) -> Peer:
+    async def connect(self, *, is_stranger: bool = False, kind: type[Peer] = Peer, **settings: Any) -> Peer:
         loop = asyncio.get_running_loop()
         port = self.setting.gateway.port
-        _, peer = await loop.create_connection(partial(Peer, **settings), "127.0.0.1", port)
+        _, peer = await loop.create_connection(partial(kind, **settings), "127.0.0.1", port)
         self.peers.append(peer)
         await peer.next(SessionBegun)
         if is_stranger:

@@ -60,12 +60,14 @@ _DESCRIBED_VALUE: Final = b"\x00\x53\x77"
 _SEES_REFUSALS: Final = frozenset({".NET"})
 """SDKs that raise a refused send to the application. Java's treats it as accepted: there the commit has to fail."""
 _PART: Final = re.compile(r"/subscriptions/|/\$", re.IGNORECASE)
-_UNKNOWN: Final = AmqpRefusal(
-    "amqp:transaction:unknown-id",
-    "Transaction hasn't been declared yet, or has already been discharged. It may have timed out: the server "
-    "Transaction timeout is: 00:02:00",
-    400,
-)
+
+
+def unknown_transaction() -> AmqpRefusal:
+    text = (
+        "Transaction hasn't been declared yet, or has already been discharged. It may have timed out: the server "
+        "Transaction timeout is: 00:02:00"
+    )
+    return AmqpRefusal("amqp:transaction:unknown-id", text, 400)
 
 
 def top_level(path: str) -> str:
@@ -483,7 +485,7 @@ class FrontTransactions:
         """Return the open transaction of a state. Raises AmqpRefusal."""
         found = self._open.get(state.txn_id or b"") if isinstance(state, TransactionalState) else None
         if found is None:
-            raise _UNKNOWN
+            raise unknown_transaction()
         return found
 
     def enlist(self, state: DeliveryState | None, link: Link, address: NodeAddress, *, is_send: bool) -> Enlistment:
@@ -496,7 +498,7 @@ class FrontTransactions:
         """Return a transaction that ends now. Raises AmqpRefusal."""
         found = self._open.pop(name or b"", None)
         if found is None:
-            raise _UNKNOWN
+            raise unknown_transaction()
         return found
 
     def end_those_of(self, coordinator: FrontCoordinator) -> None:
