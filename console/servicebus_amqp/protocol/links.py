@@ -135,13 +135,17 @@ class DeliveryReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTooLarge:
-    """A message above its link's max_message_size: dropped, and already rejected unless it came settled."""
+    """A message above its link's max_message_size: dropped, and already rejected unless it came settled.
+
+    state: as of DeliveryReceived.
+    """
 
     link: ReceiverLink
     delivery_id: int
     tag: bytes
     size: int
     settled: bool
+    state: DeliveryState | None = None
 
 
 class DispositionReceived(NamedTuple):
@@ -661,19 +665,19 @@ class ReceiverLink(Link):
         if not settled:
             session.hold_delivery(self, delivery_id, tag)
         if self.max_message_size and size > self.max_message_size:
-            self._refuse(delivery_id, tag, size, settled)
+            self._refuse(delivery_id, tag, size, settled, state)
             return
         event = new_tuple(DeliveryReceived, (self, delivery_id, tag, message_format, payload, settled, state))
         session.connection.events.append(event)
 
-    def _refuse(self, delivery_id: int, tag: bytes, size: int, settled: bool) -> None:
+    def _refuse(self, delivery_id: int, tag: bytes, size: int, settled: bool, state: DeliveryState | None) -> None:
         if not settled:
             error = Error(
                 condition=Condition.MESSAGE_SIZE_EXCEEDED,
                 description=f"the message has {size} bytes, the link takes {self.max_message_size}: send it in parts",
             )
             self.answer(delivery_id, Rejected(error=error))
-        self.session.emit(DeliveryTooLarge(self, delivery_id, tag, size, settled))
+        self.session.emit(DeliveryTooLarge(self, delivery_id, tag, size, settled, state))
 
 
 # The sending end of a link: messages to transfer frames, within credit and the session's window.

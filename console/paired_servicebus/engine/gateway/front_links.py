@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -476,6 +477,9 @@ class FrontSender(FrontLink):
         self.owner.warn(f"refused a client's message, {Condition.MESSAGE_SIZE_EXCEEDED}", text)
         error = Error(condition=Condition.MESSAGE_SIZE_EXCEEDED, description=text)
         self.tally.refuse(Rejected(error=error), self.owner.now())
+        if event.state is not None:
+            with suppress(AmqpRefusal):  # of no open transaction
+                self.owner.transactions.find(event.state).note_refusal(text)
         self._renew()
 
     def _renew(self) -> None:

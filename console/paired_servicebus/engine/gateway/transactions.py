@@ -264,9 +264,14 @@ class Transaction:
 
     def admit(self, entity: str, *, is_send: bool) -> None:
         """Note the entity of an act. Raises AmqpRefusal: it is one too many, or the transaction is lost."""
-        self.check()
         session = self.coordinator.scope
-        admit_entity(self if session is None or session.entity is None else session, entity, is_send=is_send)
+        try:
+            self.check()
+            admit_entity(self if session is None or session.entity is None else session, entity, is_send=is_send)
+        except AmqpRefusal as refusal:
+            if is_send:
+                self.note_refusal(refusal.description)
+            raise
 
     def check(self) -> None:
         """Raise AmqpRefusal if it is lost."""
