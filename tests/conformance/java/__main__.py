@@ -50,7 +50,8 @@ class BuildError(Exception):
 UNFIT: Final = (
     *(check for check in CHECKS if check.startswith("survives") or "Survives" in check or check.endswith("IsReported")),
     "settlesOverANewConnection",
-    *_CHECK.findall(next(PROJECT.rglob("TransactionChecks.java")).read_text("utf-8")),
+    "aLostConnectionUndoesTheTransaction",  # the one cut connection may be another of the engine's
+    "keepsASecondEntityOut",  # a gateway refuses the commit, since the SDK hides that the send was refused
     "speaksAmqpOverTls",
     "speaksAmqpOverWebSockets",
     "administratesQueues",

@@ -47,7 +47,7 @@ def cross_check(*, gateway: bool = False) -> list[Verdict]:
         with sandbox_facts() as facts, gateways(facts) if gateway else nullcontext({}) as strings:
             primary = facts["namespaces"][0]
             string = strings.get(primary["name"], primary["connection_string"])
-            return run([java, "-cp", class_path, "JmsChecks", *_login(string), *["gateway"] * gateway], folder)
+            return run([java, "-cp", class_path, "JmsChecks", *_login(string)], folder)
 
 
 def _login(connection_string: str) -> list[str]:
