@@ -420,6 +420,11 @@ class _Asked:
     answered: asyncio.Future[None] | None = None
     """For the transaction, which waits for it."""
 
+    def lose(self, why: str) -> None:
+        """Note that the primary has not answered it."""
+        if self.transaction is not None:
+            self.transaction.lose(why)
+
     def end(self) -> None:
         """Accept the request, in one write with its answer as the service does.
 
@@ -464,8 +469,7 @@ class RelayedReplies(FrontReplies):
         """Answer a request that the primary has not answered."""
         if self.is_expected(asked):
             del self._asked[asked.request.message_id]
-            if asked.transaction is not None:
-                asked.transaction.lose(refusal.description)
+            asked.lose(refusal.description)
             asked.end()
             asked.management.reply(asked.request, refused(refusal))
 
@@ -490,6 +494,7 @@ class RelayedReplies(FrontReplies):
 
     def on_end(self) -> None:
         for asked in self._asked.values():
+            asked.lose("its client's link ended")
             asked.end()
         self._asked.clear()
         self._passage.end()

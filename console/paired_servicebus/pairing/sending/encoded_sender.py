@@ -155,11 +155,15 @@ class SendAct:
     given_ids: those of its messages that came from here. is_sent: the primary has it. is_held: the backlog gets it.
     """
 
+    transaction: SendTransaction
     sender: EncodedSender
     messages: list[EncodedMessage]
     given_ids: list[str]
     is_sent: bool = False
     is_held: bool = False
+
+    def check(self) -> None:
+        self.transaction.check()
 
     @property
     def size(self) -> int:
@@ -424,8 +428,7 @@ class EncodedSender(SendDriver[EncodedMessage]):
         self, call: SendCall[EncodedMessage], transaction: SendTransaction, given: Sequence[str]
     ) -> None:
         """Complete a call that is an act of a transaction."""
-        act = SendAct(self, list(call.messages), list(given))
-        part = call.transaction = _Part(transaction, act)
+        act = call.transaction = SendAct(transaction, self, list(call.messages), list(given))
         try:
             transaction.add(act)
             with self._steering.enter_call(self.entity_name, len(call.messages)):
@@ -434,22 +437,21 @@ class EncodedSender(SendDriver[EncodedMessage]):
             transaction.drop(act)
             self._release(given, accepted=False)
             raise
-        assert part.act.is_sent or part.act.is_held, "its attempt has succeeded"
 
     async def _attempt(self, step: Try, call: SendCall[EncodedMessage]) -> None:
-        part = call.transaction
-        if not isinstance(part, _Part):
+        act = call.transaction
+        if not isinstance(act, SendAct):
             await super()._attempt(step, call)
         elif step.route.queue is not None:
             self._parked(call.left, self._room())  # what no queue can accept fails now
-            part.transaction.hold(part.act)
-            part.act.is_held = True
+            act.transaction.hold(act)
+            act.is_held = True
         else:
             if call.schedule is not None:
                 await call.schedule(None, call.left, step.timeout)
             else:
-                await part.transaction.send(call.whole, step.timeout)
-            part.act.is_sent = True
+                await act.transaction.send(call.whole, step.timeout)
+            act.is_sent = True
             self._steering.tell(SendAccepted(at=self._steering.clock(), entity=self.entity_name, messages=0))
 
     async def _send_to_primary(self, call: SendCall[EncodedMessage], timeout: float) -> None:
@@ -506,17 +508,6 @@ class EncodedSender(SendDriver[EncodedMessage]):
     def _release(self, given: Sequence[str], *, accepted: bool) -> None:
         for name in given:
             self._ids.release(name, accepted=accepted)
-
-
-@dataclass(slots=True)
-class _Part:
-    """A call's part in a transaction."""
-
-    transaction: SendTransaction
-    act: SendAct
-
-    def check(self) -> None:
-        self.transaction.check()
 
 
 def _message_in(entry: Mapping[str, Any]) -> bytes:
