@@ -128,7 +128,7 @@ async def test_nothing_is_lost_and_only_what_was_in_doubt_comes_twice(kind: str,
         await asyncio.sleep(seconds)
         for each in heal:
             each()
-        await until(lambda: not place.world.ids_in("in"), 120)
+        await until(lambda: not place.world.ids_in("in"), 600)
         for one in working:
             one.cancel()
         await asyncio.gather(*working, return_exceptions=True)
