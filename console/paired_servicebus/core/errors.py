@@ -4,6 +4,7 @@
     ├── ConfigurationError (ValueError)      an invalid pairing.toml or option
     │   └── ConfigurationMissingError        no pairing.toml was named or found
     ├── UnreadableError (ValueError)         foreign bytes in an unexpected form
+    │   └── NewerVersionError                a document of a later version than this release reads
     ├── PairingError                         pairing two namespaces failed
     │   ├── SameNamespaceError (ValueError)  primary and secondary are one namespace
     │   ├── BacklogQueueError                no backlog queue could be found or created
@@ -80,6 +81,10 @@ class ConfigurationMissingError(ConfigurationError):
 
 class UnreadableError(PairedError, ValueError):
     """Bytes from a disk or a peer in an unexpected form; the text has the reason and no raw bytes."""
+
+
+class NewerVersionError(UnreadableError):
+    """A document of a later version than this release reads."""
 
 
 class PairingError(PairedError):

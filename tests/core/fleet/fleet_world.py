@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from paired_servicebus.core.fleet.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, Report, board_of
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, Report
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
     Clean,
@@ -144,7 +144,7 @@ class FleetWorld:
                 self.operations["write"] += 1
                 if isinstance(document, Report):
                     self.first_report.setdefault(document.presence.author.engine, self.now)
-                self.boards[board_of(document)].write(document, effect.ttl, self.now)
+                self.boards[document.kind.board].write(document, effect.ttl, self.now)
                 return member.step(Written(at=self.own_time(place), document=document))
             case Clean():
                 self.operations["clean"] += self.boards[effect.board].clean(effect)

@@ -11,7 +11,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Signer,
     Unverified,
-    VerifiedOrder,
     encode_order_text,
 )
 from paired_servicebus.core.fleet.order_rules import MAX_STANDING_SECONDS, to_type
@@ -39,10 +38,6 @@ def made_text(
 def made_order(verb: str = "force", *targets: str, **changes: Any) -> Order:
     """Return an order; made_text has the arguments."""
     return Order(signed=encode_order_text(made_text(verb, *targets, **changes)).decode(), signature="s")
-
-
-def verified(order: Order, signer: Signer = SIGNER) -> VerifiedOrder:
-    return VerifiedOrder(order=order, signer=signer)
 
 
 def post_of(order: Order, number: int = 1, *, at: float | None = None, signer: Signer | Unverified = SIGNER) -> Posted:

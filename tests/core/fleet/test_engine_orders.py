@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.fleet.fleet_world import author
-from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of, verified
+from tests.core.fleet.made_orders import SIGNER, T0, made_order, post_of
 
 from paired_servicebus.core.fleet.engine_orders import (
     MAX_AHEAD_SECONDS,
@@ -21,7 +21,7 @@ from paired_servicebus.core.fleet.engine_orders import (
     Kept,
     to_take_up,
 )
-from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified, VerifiedOrder
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderRow, Outcome, Posted, Unverified
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
 from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -134,7 +134,7 @@ def test_a_new_engine_reads_both_boards_first_and_obeys_what_the_others_have_see
     new.orders = EngineOrders(engine=ME, verbs=FLEET_VERBS)
     assert new.read(FORCE, at=T0 + 30) == []
     assert (new.orders.needs_reports, new.orders.is_informed) == (True, False)
-    presence = Posted(number=1, enqueued_at=T0 + 25, ends_at=T0 + 9e3, document=None, carried=(verified(RELEASE),))
+    presence = Posted(number=1, enqueued_at=T0 + 25, ends_at=T0 + 9e3, document=None, carried=((RELEASE, SIGNER),))
     new.orders.read_reports([presence], T0 + 30, is_whole=True)
     assert new.step(T0 + 31) == ["release payments"]
     assert new.in_force == []
@@ -157,7 +157,7 @@ def test_a_new_engine_obeys_neither_an_order_that_its_key_may_have_dated_back_no
     """ "A new engine that reads such an order first obeys neither it nor an older one of its subject." """
     new = Engine()
     new.orders = EngineOrders(engine=ME, verbs=FLEET_VERBS)
-    carried = (VerifiedOrder(order=PIN, signer=ENDED),)
+    carried = ((PIN, ENDED),)
     presence = Posted(number=1, enqueued_at=first, ends_at=T0 + 9e3, document=None, carried=carried)
     new.orders.read_reports([presence], T0 + 100, is_whole=True)
     is_known = first < ENDED.valid_before
@@ -169,7 +169,7 @@ def test_a_new_engine_obeys_neither_an_order_that_its_key_may_have_dated_back_no
 def test_a_new_engine_obeys_an_order_of_an_ended_key_once_it_reads_its_first_message() -> None:
     new = Engine()
     new.orders = EngineOrders(engine=ME, verbs=FLEET_VERBS)
-    carried = (VerifiedOrder(order=PIN, signer=ENDED),)
+    carried = ((PIN, ENDED),)
     presence = Posted(number=1, enqueued_at=T0 + 100, ends_at=T0 + 9e3, document=None, carried=carried)
     new.orders.read_reports([presence], T0 + 100, is_whole=True)
     assert new.read(post_of(PIN, at=T0 + 11, signer=ENDED), at=T0 + 100) == ["pin payments"]

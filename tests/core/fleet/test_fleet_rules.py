@@ -30,7 +30,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Report,
     Signer,
-    VerifiedOrder,
     Watch,
 )
 from paired_servicebus.core.fleet.fleet_events import (
@@ -130,7 +129,7 @@ def test_contradicting_evidence_moves_the_estimate_of_a_clock_no_further_than_it
 def test_a_report_that_is_over_says_nothing_of_its_engine_and_its_orders_are_read() -> None:
     """ "What counts is the signed bytes, whoever posts them and when": a new engine knows what is revoked."""
     engine = member()
-    carried = VerifiedOrder(order=made_order("release", at=START), signer=Signer(by="ada", fingerprint="SHA256:x"))
+    carried = (made_order("release", at=START), Signer(by="ada", fingerprint="SHA256:x"))
     over = replace(posted(1, report("pay-1"), START, ttl=120.0), carried=(carried,))
     live = posted(2, presence("pay-2"), START + 190)
     effects = engine.step(OwnState(at=START + 200, snapshot=snapshot("me")))
@@ -472,7 +471,7 @@ def test_a_report_of_many_entities_keeps_those_that_are_not_well_and_those_with_
 
 def test_hostile_documents_are_bounded() -> None:
     rows = (OrderRow(order_id="x" * 10**5, outcome=Outcome.DONE, text="x" * 10**5),) * 1000
-    evil = replace(presence("a"), queues=tuple(range(10**4)), rows=rows, started_at=float("inf"))
+    evil = replace(presence("a"), queues=tuple(range(10**4)), rows=rows, started_at=1e300)
     evil = replace(evil, author=author("\x1b[2Jroot" + "x" * 10**5))
     seen = roster(posted(1, evil)).engines(START + 10)
     (engine,) = seen.engines

@@ -271,6 +271,6 @@ FORGERIES: Final = [
         is_skipped=True,
     ),
     Forgery(name="no order", forge=raw(lambda _: b'{"v":1}'), why="is missing or has the wrong form", is_skipped=True),
-    Forgery(name="no JSON", forge=raw(lambda _: b"payments"), why="malformed", is_skipped=True),
+    Forgery(name="no JSON", forge=raw(lambda _: b"payments"), why="is not JSON", is_skipped=True),
     Forgery(name="newer", forge=raw(lambda signed: signed.replace(b'"v":1', b'"v":2')), why="this engine is older"),
 ]

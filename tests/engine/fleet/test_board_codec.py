@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import (
-    BOARD_OF,
     MAX_BYTES,
     Board,
     Document,
@@ -26,8 +25,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Report,
     Watch,
-    board_of,
-    kind_of,
 )
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState
@@ -112,11 +109,11 @@ def read(data: bytes, board: Board = Board.ORDERS) -> Posted:
     return read_post(data, board)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: kind_of(one).value)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.kind.value)
 def test_a_document_is_read_as_it_was_written(document: Document) -> None:
     data = write_post(document, ttl=60.0, posted_by=AUTHOR)
-    found = read(data, board_of(document))
-    assert (found.document, found.trouble, found.copies, found.kind) == (document, "", document.id, kind_of(document))
+    found = read(data, document.kind.board)
+    assert (found.document, found.trouble, found.copies, found.kind) == (document, "", document.id, document.kind)
     assert found.ends_at - found.enqueued_at == 60.0
 
 
@@ -151,6 +148,7 @@ def bomb(size: int) -> bytes:
 
 
 GOOD = msgspec.json.encode(DOCUMENTS[2])
+LARGE = msgspec.json.encode({"signed": SIGNED.decode().replace('"reach":20', f'"reach":{10**16}'), "signature": ""})
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ GOOD = msgspec.json.encode(DOCUMENTS[2])
         (enemy(GOOD, ttl=None), "has no time to live"),
         (enemy(GOOD, v=1), "has no version"),
         (enemy(GOOD, v="٣"), "has no version"),
-        (enemy(GOOD.replace(b"5.0", b"1e300", 1)), "has a number that is too large"),
+        (enemy(LARGE, "order"), "the order's field 'reach' is missing or has the wrong form"),
         (enemy(b""), ""),
         (b"", ""),
         (b"\x00\x53", ""),
@@ -196,13 +194,13 @@ JSON = st.recursive(
 @given(st.data())
 def test_a_wrong_type_in_any_field_is_no_exception(data: st.DataObject) -> None:
     document = data.draw(st.sampled_from(DOCUMENTS))
-    kind = kind_of(document)
+    kind = document.kind
     content = msgspec.json.decode(write_body(document)[0])
     inner = msgspec.json.decode(SIGNED) if kind is DocumentKind.ORDER and data.draw(st.booleans()) else content
     inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(JSON)
     if inner is not content:
         content["signed"] = msgspec.json.encode(inner).decode()
-    found = read(enemy(msgspec.json.encode(content), kind.value, message_id=document.id), BOARD_OF[kind])
+    found = read(enemy(msgspec.json.encode(content), kind.value, message_id=document.id), kind.board)
     assert (found.document is None) == bool(found.trouble)
 
 
@@ -215,7 +213,7 @@ def test_arbitrary_bytes_are_no_exception(data: bytes, board: Board) -> None:
 def test_changed_bytes_are_no_exception(document: Document, data: st.DataObject) -> None:
     message = bytearray(write_post(document, ttl=60.0, posted_by=AUTHOR))
     message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
-    found = read(bytes(message), board_of(document))
+    found = read(bytes(message), document.kind.board)
     assert (found.document is None) == bool(found.trouble)
 
 

@@ -22,7 +22,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Signer,
     StandingFleetOrder,
     Subject,
-    VerifiedOrder,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect, OrderEnded
 from paired_servicebus.core.fleet.order_rules import Rule
@@ -74,17 +73,16 @@ def _without(rule: Rule) -> tuple[Any, ...]:
 
 
 def anyone_signs(self: EngineOrders, post: Posted, order: Order) -> None:
-    self.see(VerifiedOrder(order=order, signer=Signer(by="anyone", fingerprint="")), post.enqueued_at)
+    self.see(order, Signer(by="anyone", fingerprint=""), post.enqueued_at)
 
 
 def no_release_is_newest(self: Register, engine: str) -> dict[Subject, SeenOrder]:
     return {key: one for key, one in shipped_newest(self, engine).items() if self.verb(one).stands}
 
 
-def takes_no_release_in(self: EngineOrders, one: VerifiedOrder, first_at: float) -> Any:
-    return (
-        None if one.order.text.verb in ("release", "read-write", "resume-syphon") else shipped_see(self, one, first_at)
-    )
+def takes_no_release_in(self: EngineOrders, order: Order, signer: Signer, first_at: float) -> Any:
+    is_release = order.text.verb in ("release", "read-write", "resume-syphon")
+    return None if is_release else shipped_see(self, order, signer, first_at)
 
 
 def _keeps(**changes: Any) -> property:

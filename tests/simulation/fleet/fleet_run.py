@@ -14,7 +14,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     OrderText,
     Subject,
     Watch,
-    board_of,
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, Undo
 from paired_servicebus.simulation.virtual_clock import VirtualClock
@@ -131,7 +130,7 @@ class FleetRun:
     def land(self, document: Document, ttl: float) -> SimPost:
         """Put a document on its board."""
         now = self.clock.now
-        post = self.boards[board_of(document)].write(document, ttl, now)
+        post = self.boards[document.kind.board].write(document, ttl, now)
         if isinstance(document, Watch):
             self.watched_seconds += now + WATCH_SECONDS - max(now, self._watched_until)
             self._watched_until = now + WATCH_SECONDS

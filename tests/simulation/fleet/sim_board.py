@@ -20,7 +20,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Signer,
     Unverified,
-    VerifiedOrder,
     encode_order_text,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
@@ -96,7 +95,7 @@ class SimPost:
         if self.order is not None:
             return replace(self.base, signer=verify(self.order, signers))
         verdicts = ((order, verify(order, signers)) for order in self.carried)
-        orders = tuple(VerifiedOrder(order=order, signer=one) for order, one in verdicts if isinstance(one, Signer))
+        orders = tuple((order, one) for order, one in verdicts if isinstance(one, Signer))
         return replace(self.base, carried=orders)
 
 

@@ -20,8 +20,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Report,
     Signer,
     Subject,
-    VerifiedOrder,
-    board_of,
 )
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
@@ -401,7 +399,7 @@ class SimFleetEngine:
 
     def _try_to_land(self, effect: Write, condition: FleetCondition | None) -> str:
         """Put a document on its board; return the failure that its author sees."""
-        board = self.world.boards[board_of(effect.document)]
+        board = self.world.boards[effect.document.kind.board]
         if self.world.clock.now < board.missing_until:
             return "missing"
         if condition in (FleetCondition.UNREACHABLE, FleetCondition.BUSY):
@@ -424,9 +422,8 @@ class SimFleetEngine:
         reason = self._try_to_land(Write(document=order, ttl=ORDER_SECONDS), condition)
         if not reason:
             signer = verify(order, self.signers)
-            verified = VerifiedOrder(order=order, signer=signer) if isinstance(signer, Signer) else None
             self.truth.serve(order, self.world.clock.now, inf)
-            self.member.note_posted(order, verified, self.own_time())
+            self.member.note_posted(order, signer if isinstance(signer, Signer) else None, self.own_time())
             self.tell(Ticked(at=self.own_time()))
 
     def check(self, order: Order) -> str:

@@ -10,8 +10,8 @@ messages that this reader never saw may lie there, so cleaning trusts nothing ne
 
 from __future__ import annotations
 
-import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import lru_cache
@@ -34,8 +34,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Report,
     Watch,
-    board_of,
-    kind_of,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
 from paired_servicebus.core.fleet.pace import CHECK_EVERY
@@ -75,6 +73,7 @@ _MOST_CHARS: Final = {
     "secondary": MAX_PATH,
     "text": MAX_REASON,
     "differs": MAX_REASON,
+    "reason": MAX_REASON,
 }
 """Of the texts in a field, by its name; MAX_NAME of others."""
 _MOST_ITEMS: Final = {
@@ -109,18 +108,12 @@ def bounded(value: Any, name: str = "") -> Any:
 
     name: the field that has the value.
     """
-    match value:
-        case None | bool() | Enum():
-            return value
-        case str():
-            return bound_text(value, _MOST_CHARS.get(name, MAX_NAME))
-        case int():
-            return bound_count(value)
-        case float():
-            return bound_number(value) if name != "clock_offset" else math.copysign(bound_number(abs(value)), value)
-        case tuple():
-            return tuple(bounded(one, name) for one in value[: _MOST_ITEMS.get(name, MAX_ITEMS)])
     kind: Any = type(value)
+    bound = _BOUNDS.get(kind)
+    if bound is not None:
+        return bound(value, name)
+    if value is None or kind is bool or isinstance(value, Enum):
+        return value
     return kind(**{one: bounded(getattr(value, one), one) for one in _copied(kind)}, **_LEFT_OUT.get(kind, {}))
 
 
@@ -200,6 +193,15 @@ def bound_number(value: float) -> float:
 def bound_count(value: int) -> int:
     """Return a count from 0 on."""
     return min(max(value, 0), MAX_COUNT)
+
+
+_BOUNDS: Final[dict[type, Callable[[Any, str], Any]]] = {
+    str: lambda value, name: bound_text(value, _MOST_CHARS.get(name, MAX_NAME)),
+    int: lambda value, _: bound_count(value),
+    float: lambda value, name: -bound_number(-value) if name == "clock_offset" and value < 0 else bound_number(value),
+    tuple: lambda value, name: tuple(bounded(one, name) for one in value[: _MOST_ITEMS.get(name, MAX_ITEMS)]),
+}
+"""The bound of each kind of value. One number may be negative."""
 
 
 def carried_by(document: Document | None) -> tuple[Order, ...]:
@@ -312,11 +314,11 @@ def claim_of(post: Posted, board: Board) -> Claim | None:
     document = post.document
     if document is None:
         return ("newer", post.number) if post.is_newer else None
-    if board_of(document) is not board:
+    if document.kind.board is not board:
         return None
     match document:
         case Presence() | Goodbye() | Report():
-            return (kind_of(document).value, *_boot(document.author))
+            return (document.kind.value, *_boot(document.author))
         case Watch():
             return ("watch", bound_text(document.by))
         case Order():
@@ -663,7 +665,7 @@ class BoardReader:
     def _is_known(self, post: Posted) -> bool:
         if post.document is None:  # an order of a newer version is answered
             return post.is_newer and post.kind == DocumentKind.ORDER and self._board is Board.ORDERS
-        return board_of(post.document) is self._board
+        return post.document.kind.board is self._board
 
     def cleaning(self, at: float, wanted: frozenset[str] = frozenset()) -> Clean:
         """Return what may be deleted, as far as this reader knows. wanted: the ids of the orders in the register."""

@@ -38,7 +38,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     StandingFleetOrder,
     Subject,
     Unverified,
-    VerifiedOrder,
     is_meant,
 )
 from paired_servicebus.core.fleet.fleet_events import CarryOut, FleetEffect, OrderEnded, Say, Undo
@@ -228,25 +227,17 @@ ALARM_SECONDS: Final = (1800.0, 300.0)
 """Seconds before the end of a standing order at which an alarm is due."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Answer:
-    """What this engine did about the newest order of a subject."""
-
-    order_id: str
-    outcome: Outcome
-    text: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What an engine keeps.
 
+    answered: what it did about the newest order of a subject.
     local: subject, time and description of a local operator's order.
     """
 
     seen: tuple[SeenOrder, ...] = ()
     applied: tuple[StandingFleetOrder, ...] = ()
-    answered: tuple[tuple[Subject, Answer], ...] = ()
+    answered: tuple[tuple[Subject, OrderRow], ...] = ()
     local: tuple[tuple[Subject, float, str], ...] = ()
     is_informed: bool = False
     """Whether both boards were read to their end once: until then it is a new engine."""
@@ -338,8 +329,8 @@ class EngineOrders:
     def read_reports(self, posts: Iterable[Posted], now: float, *, is_whole: bool) -> None:
         """Take the orders in that presences and reports carry. now: the namespace's time."""
         for post in posts:
-            for one in post.carried:
-                self.see(one, min(post.enqueued_at, now))
+            for order, signer in post.carried:
+                self.see(order, signer, min(post.enqueued_at, now))
         self._reports_end |= is_whole
         self._note_informed()
 
@@ -348,21 +339,20 @@ class EngineOrders:
             self._is_new = False
             self._changed()
 
-    def see(self, one: VerifiedOrder, first_at: float) -> Void | None:
-        """Take a verified order in, wherever it was read; return why it is void.
+    def see(self, order: Order, signer: Signer, first_at: float) -> Void | None:
+        """Take an order in that a signer's key verified, wherever it was read; return why it is void.
 
         A new engine cannot know whether an order that it reads after the end of its key was signed before: it obeys
         neither that order nor an older one of its subjects.
         """
-        void = why_void(one.order.text, one.signer, engine=self._engine, verbs=self.verbs, first_at=first_at)
+        void = why_void(order.text, signer, engine=self._engine, verbs=self.verbs, first_at=first_at)
         if void is None or (void.rule is Rule.KEY and self._is_new and self._has_room):
-            signer = one.signer
             seen = SeenOrder(
-                order=one.order, by=signer.by, fingerprint=signer.fingerprint, first_at=first_at, counts=void is None
+                order=order, by=signer.by, fingerprint=signer.fingerprint, first_at=first_at, counts=void is None
             )
             if self._register.add(seen):
                 self._changed()
-                self._seen_in[one.order.id] = self.version
+                self._seen_in[order.id] = self.version
         return void
 
     @property
@@ -373,7 +363,7 @@ class EngineOrders:
     def _read(self, post: Posted, order: Order) -> None:
         signer = post.signer
         if isinstance(signer, Signer):
-            void = self.see(VerifiedOrder(order=order, signer=signer), post.enqueued_at)
+            void = self.see(order, signer, post.enqueued_at)
         else:
             unknown = Unverified(why="look only", looks_only=True) if signer is None else signer
             void = why_void(order.text, unknown, engine=self._engine, verbs=self.verbs, first_at=post.enqueued_at)
@@ -533,7 +523,7 @@ class EngineOrders:
 
     def _answer(self, subject: Subject, one: SeenOrder, outcome: Outcome, text: str) -> None:
         before = self._answered.get(subject)
-        self._answered[subject] = Answer(order_id=one.order.id, outcome=outcome, text=text)
+        self._answered[subject] = OrderRow(order_id=one.order.id, outcome=outcome, text=text)
         if before is not None and before.outcome is not Outcome.DONE:  # its other subjects remember that it failed
             same = [key for key, each in self._answered.items() if each.order_id == before.order_id]
             self._answered.update(dict.fromkeys(same, before))

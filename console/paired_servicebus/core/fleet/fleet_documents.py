@@ -13,12 +13,11 @@ from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from math import inf, isfinite
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.errors import NewerVersionError, UnreadableError
 from paired_servicebus.core.model.command import Command
-from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
+from paired_servicebus.core.model.fleet_view import EngineFacts
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import written
@@ -75,14 +74,10 @@ class DocumentKind(StrEnum):
     WATCH = "watch"
     ORDER = "order"
 
-
-BOARD_OF: Final = {
-    DocumentKind.PRESENCE: Board.REPORTS,
-    DocumentKind.GOODBYE: Board.REPORTS,
-    DocumentKind.REPORT: Board.REPORTS,
-    DocumentKind.WATCH: Board.ORDERS,
-    DocumentKind.ORDER: Board.ORDERS,
-}
+    @property
+    def board(self) -> Board:
+        """Return the board on which such documents are posted."""
+        return Board.ORDERS if self in (DocumentKind.WATCH, DocumentKind.ORDER) else Board.REPORTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +142,8 @@ class OrderText:
 
 OLDER: Final = "refused: this engine is older"
 """The answer to an order of a newer version."""
-MAX_NUMBER: Final = 2**63 - 1
+MAX_NUMBER: Final = 2**53
+"""The largest number in an order. Larger ones are no times or counts, and break their readers."""
 
 
 def encode_order_text(text: OrderText) -> bytes:
@@ -191,12 +187,12 @@ def decode_order_text(signed: bytes) -> OrderText:
     if type(version) is not int or version < 1:
         raise UnreadableError("the order has no version")
     if version > VERSION:
-        raise UnreadableError(f"{OLDER} (it reads version {VERSION}, the order has {min(version, MAX_NUMBER)})")
+        raise NewerVersionError(f"{OLDER} (it reads version {VERSION}, the order has {min(version, MAX_NUMBER)})")
     values: dict[str, Any] = {}
-    for name, (is_valid, convert) in _FIELDS.items():
-        if name not in found or not is_valid(found[name]):
+    for name, is_valid in _FIELDS.items():
+        if name not in found or not is_valid(value := found[name]):
             raise UnreadableError(f"the order's field {name!r} is missing or has the wrong form")
-        values[name] = convert(found[name])
+        values[name] = tuple(value) if isinstance(value, list) else float(value) if is_valid is _is_seconds else value
     return OrderText(**values)
 
 
@@ -251,35 +247,28 @@ def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_NUMBER
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _optional_tuple(value: Any) -> tuple[str, ...] | None:
-    return None if value is None else tuple(value)
-
-
-_FIELDS: Final[dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]]] = {
-    "primary": (_is_name, _same),
-    "secondary": (_is_name, _same),
-    "verb": (_is_name, _same),
-    "scope": (_is_name, _same),
-    "targets": (_is_texts, tuple),
-    "engines": (_is_engines, _optional_tuple),
-    "typed": (_is_text, _same),
-    "reach": (_is_number, _same),
-    "why": (_is_text, _same),
-    "issued_at": (_is_seconds, float),
-    "until": (_is_seconds, float),
-    "seen": (_is_text, _same),
+_FIELDS: Final[dict[str, Callable[[object], bool]]] = {
+    "primary": _is_name,
+    "secondary": _is_name,
+    "verb": _is_name,
+    "scope": _is_name,
+    "targets": _is_texts,
+    "engines": _is_engines,
+    "typed": _is_text,
+    "reach": _is_number,
+    "why": _is_text,
+    "issued_at": _is_seconds,
+    "until": _is_seconds,
+    "seen": _is_text,
 }
-"""Each field's check and conversion."""
+"""Each field's check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """An order: the signed bytes, which are UTF-8, and the signature. Only they decide, whoever posts them."""
 
+    kind: ClassVar = DocumentKind.ORDER
     signed: str
     signature: str
 
@@ -306,38 +295,26 @@ def order_id(signed: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Presence:
+class Presence(EngineFacts):
     """An engine exists: posted at its start, each hour, and when its syphon or the orders in it change.
 
     While a watch is in force it is posted each PRESENCE_WATCHED seconds.
     """
 
+    kind: ClassVar = DocumentKind.PRESENCE
     id: str
     author: Author
-    started_at: float
-    queues: tuple[int, ...]
-    """Indices of the backlog queues in use."""
-    syphon: str
-    """Status of its syphon, a SyphonStatus."""
-    states: tuple[tuple[State, int], ...]
-    not_well: tuple[FleetEntityState, ...]
-    takes: Takes
-    signers: str
-    clock_offset: float | None
     rows: tuple[OrderRow, ...] = ()
     """What it did about the newest orders that it has seen, at most MAX_ROWS."""
-    newest_order: float = 0.0
-    """Time of issue of the newest order that it has seen."""
     carried: tuple[Order, ...] = ()
     """The newest orders that it has seen, releases included, at most MAX_CARRIED."""
-    differs: tuple[str, ...] = ()
-    """How the engine differs from what stands on the board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodbye:
     """An engine ends cleanly."""
 
+    kind: ClassVar = DocumentKind.GOODBYE
     id: str
     author: Author
     reason: str
@@ -347,6 +324,7 @@ class Goodbye:
 class Report:
     """An engine's snapshot, posted while somebody watches. pace: seconds until the next one."""
 
+    kind: ClassVar = DocumentKind.REPORT
     id: str
     presence: Presence
     pace: float
@@ -361,6 +339,7 @@ class Report:
 class Watch:
     """Somebody watches: look at the orders and report at this pace. It is unsigned, hence bounded by pace.py."""
 
+    kind: ClassVar = DocumentKind.WATCH
     id: str
     by: str
     look: float
@@ -409,14 +388,6 @@ class Unverified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedOrder:
-    """An order and the principal whose key signed it."""
-
-    order: Order
-    signer: Signer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
     """A message as it was read from a board."""
 
@@ -437,24 +408,5 @@ class Posted:
     """Its subject, if that is a DocumentKind; empty: foreign."""
     signer: Signer | Unverified | None = None
     """Whose key signed an order; None: it was not verified, so it is void."""
-    carried: tuple[VerifiedOrder, ...] = ()
-    """The orders in a presence or report that a key of an operator signed."""
-
-
-KINDS: Final[dict[type, DocumentKind]] = {
-    Presence: DocumentKind.PRESENCE,
-    Goodbye: DocumentKind.GOODBYE,
-    Report: DocumentKind.REPORT,
-    Watch: DocumentKind.WATCH,
-    Order: DocumentKind.ORDER,
-}
-
-
-def board_of(document: Document) -> Board:
-    """Return the board on which a document is posted."""
-    return BOARD_OF[kind_of(document)]
-
-
-def kind_of(document: Document) -> DocumentKind:
-    """Return the subject of a document's message."""
-    return KINDS[type(document)]
+    carried: tuple[tuple[Order, Signer], ...] = ()
+    """The orders in a presence or report that a key of an operator signed, and whose it is."""

@@ -9,7 +9,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,
     Order,
-    Outcome,
+    OrderRow,
     Posted,
     StandingFleetOrder,
 )
@@ -137,12 +137,9 @@ class CarryOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderEnded:
+class OrderEnded(OrderRow):
     """The guard carried an order out, or refused it. not_held: targets for which it is not in force here."""
 
-    order_id: str
-    outcome: Outcome
-    text: str
     not_held: tuple[str, ...] = ()
 
 

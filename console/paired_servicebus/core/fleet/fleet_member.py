@@ -49,9 +49,8 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Report,
-    VerifiedOrder,
+    Signer,
     Watch,
-    board_of,
 )
 from paired_servicebus.core.fleet.fleet_events import Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
 from paired_servicebus.core.fleet.order_answers import order_views
@@ -428,7 +427,7 @@ class FleetMember:
         return []
 
     def _on_written(self, document: Document, at: float) -> None:
-        self._troubles.worked(board_of(document), WRITE)
+        self._troubles.worked(document.kind.board, WRITE)
         match document:
             case Presence() | Report():
                 self._roster.read_own(document, self.clock.namespace_time(at))
@@ -443,7 +442,7 @@ class FleetMember:
                 pass
 
     def _on_write_failed(self, event: fleet_events.WriteFailed) -> None:
-        board = board_of(event.document)
+        board = event.document.kind.board
         if event.is_refused and board is Board.ORDERS:  # an application's key only reads the orders: that is no trouble
             self._may_post_orders, self._due.watch = False, event.at + pace.REFUSED_SILENCE
             return
@@ -495,15 +494,15 @@ class FleetMember:
         """Note that a rule of this engine needs to know the other engines now."""
         self._due.reports = min(self._due.reports, max(at, self._posted.reports_read + pace.READ_ASKED))
 
-    def note_posted(self, order: Order, verified: VerifiedOrder | None, at: float) -> None:
+    def note_posted(self, order: Order, signer: Signer | None, at: float) -> None:
         """Note that the namespace accepted an order of a console of this engine.
 
-        verified: the same with its signer: it is seen, whether or not a reading shows it.
+        signer: whose key verified it here: then it is seen, whether or not a reading shows it.
         """
         self._mine[order.id] = (order, at)
         self._due.look = at
-        if verified is not None:
-            self.orders.see(verified, self.clock.earliest(at))
+        if signer is not None:
+            self.orders.see(order, signer, self.clock.earliest(at))
 
     def note_signers(self, signers: str, verdicts: dict[str, bool], at: float) -> None:
         """Note that the file of operators changed.

@@ -25,24 +25,26 @@ from paired_servicebus.core.fleet.fleet_documents import (
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import repeated
 
-# The columns of an action that concern the fleet. The rows are in core/operator/actions.py, which builds FLEET_VERBS.
-#
-# The rules get that table as an argument, because the operator's package is above this one.
+WHOLE: Final = "all"
+"""The scope without targets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetVerb:
-    """What the rules need of an action."""
+    """What the rules need of an action; core/operator/actions.py has the rows, which get here as an argument."""
 
     id: str
+    """Its name in the control protocol, the audit, standing.json and orders of the fleet; never changed."""
     label: str
     scopes: tuple[str, ...]
-    whole_scope: str
-    """The scope without targets."""
-    stands_for: str
-    revokes: bool
-    dangerous: bool
-    confirms: str
+    stands_for: str = ""
+    """The subject of an order that holds until revoked; the newest about a subject and target wins. Empty: none."""
+    revokes: bool = False
+    """Whether it ends the standing order about its subject and target."""
+    dangerous: bool = False
+    """Whether it is armed first, with a preview, then fired by typing the target's name within ARMED_SECONDS."""
+    confirms: str = ""
+    """A statement by the operator of a fact that no engine can check, besides the name; empty: none."""
 
     @property
     def stands(self) -> bool:
@@ -111,7 +113,7 @@ def _wrong_form(case: _Case) -> str:
     text, verb, engine = case.text, case.verb, case.engine
     if text.primary.casefold() != engine.primary.casefold() or text.secondary.casefold() != engine.secondary.casefold():
         return f"it is for another pairing ({repeated(text.primary)} and {repeated(text.secondary)})"
-    if text.scope not in verb.scopes or (text.scope == verb.whole_scope) != (not text.targets):
+    if text.scope not in verb.scopes or (text.scope == WHOLE) != (not text.targets):
         return f"{verb.label} has the wrong kind of target ({repeated(text.scope)})"
     if len(subjects_of(text, verb)) != max(1, len(text.targets)):
         return "it names a target twice"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.fleet.board_reader import (
-    MAX_REASON,
     OFF_BY,
     bound_number,
     bound_text,
@@ -37,6 +36,7 @@ from paired_servicebus.core.fleet.pace import LOOK_MOST, LOOK_WELL, REPORT_LEAST
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
+    EngineFacts,
     FleetEngine,
     FleetEntity,
     FleetEntityState,
@@ -118,21 +118,19 @@ class EngineRecord:
 
     def __init__(self, *, is_own: bool = False, is_expected: bool = False) -> None:
         self.is_own, self._is_expected = is_own, is_expected
-        self.first_at = float("inf")
+        self.first_at = inf
         self.heard: Stamp = _NEVER
         self.presence: Presence | None = None
+        self._goodbye: Goodbye | None = None
         self.entities: tuple[EntityView, ...] = ()
         """Those of the latest report."""
         self.destinations: tuple[DestinationView, ...] = ()
         """Those of its syphon, by the latest report."""
         self.figures: FleetFigures | None = None
         self.report_pace: float | None = None
-        self._presence: Stamp = _NEVER
-        self._report: Stamp = _NEVER
-        self._goodbye: Stamp = _NEVER
-        self._author: Author | None = None
-        """The author of the latest goodbye."""
-        self._reason = ""
+        self._presence_at: Stamp = _NEVER
+        self._report_at: Stamp = _NEVER
+        self._goodbye_at: Stamp = _NEVER
         self._silent_for: Stamp = _NEVER
         """The latest stamp when it was found silent: it stays so until it is heard again, also without a watch."""
 
@@ -151,29 +149,27 @@ class EngineRecord:
     def read_own(self, document: Presence | Report, now: float) -> None:
         """Take a document in that this engine has posted. now: about the namespace's time."""
         self.first_at = min(self.first_at, now)
-        self.heard = self._presence = self._report = (now, 0)
+        self.heard = self._presence_at = self._report_at = (now, 0)
         self._take(document, (now, 1))
 
     def _take(self, document: Document | None, stamp: Stamp) -> None:
         match document:
-            case Presence() as presence if stamp > self._presence:
-                self._presence, self.presence = stamp, bounded(presence)
+            case Presence() as presence if stamp > self._presence_at:
+                self._presence_at, self.presence = stamp, bounded(presence)
+            case Goodbye() as goodbye if stamp > self._goodbye_at:
+                self._goodbye_at, self._goodbye = stamp, bounded(goodbye)
             case Report() as report:
-                self._take_report(report, stamp)
-            case Goodbye() as goodbye if stamp > self._goodbye:
-                self._goodbye, self._reason = stamp, bound_text(goodbye.reason, MAX_REASON)
-                self._author = bounded(goodbye.author)
+                self._take(report.presence, stamp)
+                if stamp > self._report_at:
+                    self._take_report(report, stamp)
             case _:
                 pass
 
     def _take_report(self, report: Report, stamp: Stamp) -> None:
-        if stamp > self._presence:
-            self._presence, self.presence = stamp, bounded(report.presence)
-        if stamp > self._report:
-            self._report, self.entities = stamp, bounded(report.snapshot.entities, "entities")
-            self.destinations = bounded(report.snapshot.syphon.destinations, "destinations")
-            self.figures = sum_figures(report.snapshot, stamp[0])
-            self.report_pace = min(max(bound_number(report.pace), REPORT_LEAST), LOOK_MOST)
+        self._report_at, self.entities = stamp, bounded(report.snapshot.entities, "entities")
+        self.destinations = bounded(report.snapshot.syphon.destinations, "destinations")
+        self.figures = sum_figures(report.snapshot, stamp[0])
+        self.report_pace = min(max(bound_number(report.pace), REPORT_LEAST), LOOK_MOST)
 
     @property
     def is_known(self) -> bool:
@@ -182,12 +178,12 @@ class EngineRecord:
 
     @property
     def has_ended(self) -> bool:
-        return self._goodbye > max(self._presence, self._report)
+        return self._goodbye_at > max(self._presence_at, self._report_at)
 
     @property
     def is_shown(self) -> bool:
         """Return whether a presence or a goodbye was read."""
-        return self.presence is not None or self._author is not None
+        return self.presence is not None or self._goodbye is not None
 
     @property
     def answers(self) -> tuple[OrderRow, ...]:
@@ -197,7 +193,7 @@ class EngineRecord:
     @property
     def current_entities(self) -> tuple[EntityView, ...]:
         """Return the entities of the latest report, corrected by a newer presence."""
-        if self.presence is None or self._report >= self._presence or not self.entities:
+        if self.presence is None or self._report_at >= self._presence_at or not self.entities:
             return self.entities
         named = {one.path.casefold(): one for one in self.presence.not_well}
         is_all = len(named) < MAX_NOT_WELL
@@ -234,11 +230,12 @@ class EngineRecord:
 
     def view(self, status: FleetStatus, namesakes: int, *, is_claimed: bool) -> FleetEngine | None:
         """Return the engine for screens; None: nothing is known."""
-        presence = self.presence or (None if self._author is None else _unknown(self._author))
-        if presence is None:
+        document = self.presence or self._goodbye
+        if document is None:
             return None
-        author = presence.author
+        author, known = document.author, self.presence or _UNKNOWN
         return FleetEngine(
+            **{one.name: getattr(known, one.name) for one in fields(EngineFacts)},
             engine=author.engine,
             boot=author.boot,
             host=author.host,
@@ -248,37 +245,17 @@ class EngineRecord:
             environment=author.environment,
             status=status,
             heard_at=self.heard[0],
-            started_at=presence.started_at,
-            states=presence.states,
-            not_well=presence.not_well,
-            queues=presence.queues,
-            syphon=presence.syphon,
-            takes=presence.takes,
-            signers=presence.signers,
-            newest_order=presence.newest_order,
-            clock_offset=presence.clock_offset,
-            reason=self._reason if status is FleetStatus.ENDED else "",
+            reason=self._goodbye.reason if self._goodbye is not None and status is FleetStatus.ENDED else "",
             namesakes=namesakes,
             figures=self.figures,
-            differs=presence.differs,
             is_claimed=is_claimed,
         )
 
 
-def _unknown(author: Author) -> Presence:
-    """Return what is known of an engine by its goodbye alone; `started_at` and `takes` have no value for unknown."""
-    return Presence(
-        id="",
-        author=author,
-        started_at=0.0,
-        queues=(),
-        syphon=State.UNKNOWN.value,
-        states=(),
-        not_well=(),
-        takes=Takes.LOOK_ONLY,
-        signers="",
-        clock_offset=None,
-    )
+_UNKNOWN: Final = EngineFacts(
+    started_at=0.0, states=(), not_well=(), queues=(), syphon=State.UNKNOWN.value, takes=Takes.LOOK_ONLY, signers=""
+)
+"""What is known of an engine by its goodbye alone; `started_at` and `takes` have no value for unknown."""
 
 
 def _correct(entity: EntityView, named: dict[str, FleetEntityState], is_all: bool) -> EntityView:

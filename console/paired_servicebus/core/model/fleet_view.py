@@ -76,7 +76,31 @@ class FleetFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetEngine:
+class EngineFacts:
+    """What an engine posts about itself, and screens show of it."""
+
+    started_at: float
+    states: tuple[tuple[State, int], ...]
+    """Its entities by state."""
+    not_well: tuple[FleetEntityState, ...]
+    """Its entities that are not healthy, at most 10."""
+    queues: tuple[int, ...]
+    """Indices of its backlog queues."""
+    syphon: str
+    """The status of its syphon, a `SyphonStatus`."""
+    takes: Takes
+    signers: str
+    """Hash of its file of signers; empty: it has none."""
+    newest_order: float = 0.0
+    """Time of issue of the newest order that it has seen."""
+    clock_offset: float | None = None
+    """Seconds that its clock is ahead of the namespace's; None: unknown."""
+    differs: tuple[str, ...] = ()
+    """How it differs from what stands, such as "released here by operator-b"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEngine(EngineFacts):
     """One engine, by its latest documents."""
 
     engine: str
@@ -89,30 +113,12 @@ class FleetEngine:
     status: FleetStatus
     heard_at: float
     """Time of its latest document, by the namespace's clock."""
-    started_at: float
-    states: tuple[tuple[State, int], ...]
-    """Its entities by state."""
-    not_well: tuple[FleetEntityState, ...]
-    """Its entities that are not healthy, at most 10."""
-    queues: tuple[int, ...]
-    """Indices of its backlog queues."""
-    syphon: str
-    """The status of its syphon."""
-    takes: Takes
-    signers: str
-    """Hash of its file of signers; empty: it has none."""
-    newest_order: float
-    """Time of issue of the newest order that it has seen."""
-    clock_offset: float | None = None
-    """Seconds that its clock is ahead of the namespace's; None: unknown."""
     reason: str = ""
     """Why it ended, by its goodbye."""
     namesakes: int = 0
     """Other running engines of the same name: each needs its own."""
     figures: FleetFigures | None = None
     """None: it has not reported since this engine watches."""
-    differs: tuple[str, ...] = ()
-    """How it differs from what stands, such as "released here by operator-b"."""
     is_claimed: bool = False
     """Whether it was heard once in a flood, and is not expected: nothing waits for it."""
 

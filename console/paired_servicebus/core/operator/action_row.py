@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.fleet.order_rules import FleetVerb
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.targets import Scope, counted, dead_letters_of, named, unknown_target
@@ -47,12 +48,9 @@ def always_possible(_snapshot: Snapshot, _scope: str, _target: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(FleetVerb):
     """One action of an operator."""
 
-    id: str
-    """Its name in the control protocol, the audit and standing.json; never changed."""
-    label: str
     participle: str = ""
     """The order in the passive, as in "forced by ada"; empty: its label."""
     help: str
@@ -65,10 +63,6 @@ class Action:
     slow: bool = False
     """Whether it takes longer than an operator waits for a key; other orders are accepted meanwhile."""
     lifts_read_only: bool = False
-    stands_for: str = ""
-    """The subject of an order that holds until revoked; the newest about a subject and target wins. Empty: none."""
-    revokes: bool = False
-    """Whether it ends the standing order about its subject and target."""
 
     over_fleet: bool = False
     """Whether it can be ordered over the fleet: it sets a state that engines have each for itself."""
@@ -95,12 +89,8 @@ class Action:
 
     # -- before it is done ----------------------------------------------------------------------------------------
 
-    dangerous: bool = False
-    """Whether it is armed first, with a preview, then fired by typing the target's name within ARMED_SECONDS."""
-    confirms: str = ""
-    """A statement by the operator of a fact that no engine can check, besides the name; empty: none."""
     confirms_help: str = ""
-    """The same for the help of the command line's option."""
+    """What `confirms` is, for the help of the command line's option."""
     facts: tuple[Fact, ...] = ()
     """The preview of a dangerous action."""
     expect: Text = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.fleet.order_rules import FleetVerb, FleetVerbs
+from paired_servicebus.core.fleet.order_rules import FleetVerbs
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue
@@ -470,18 +470,5 @@ ACTIONS: Final[tuple[Action, ...]] = (
 )
 BY_ID: Final = {action.id: action for action in ACTIONS}
 BY_VERB: Final = {action.verb: action for action in ACTIONS}
-FLEET_VERBS: Final[FleetVerbs] = {
-    action.id: FleetVerb(
-        id=action.id,
-        label=action.label,
-        scopes=action.scopes,
-        whole_scope=Scope.ALL,
-        stands_for=action.stands_for,
-        revokes=action.revokes,
-        dangerous=action.dangerous,
-        confirms=action.confirms,
-    )
-    for action in ACTIONS
-    if action.over_fleet
-}
-"""The rows that can be ordered over the fleet, as the rules of orders need them."""
+FLEET_VERBS: Final[FleetVerbs] = {action.id: action for action in ACTIONS if action.over_fleet}
+"""The rows that can be ordered over the fleet."""

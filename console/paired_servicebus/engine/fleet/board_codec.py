@@ -7,18 +7,14 @@ unreadable message as a `Posted` without a document, with the reason.
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, get_args
 
 import msgspec
 
-from paired_servicebus.core.errors import FleetBoardError, UnreadableError
+from paired_servicebus.core.errors import FleetBoardError, NewerVersionError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import (
-    BOARD_OF,
-    KINDS,
     MAX_BYTES,
     MAX_REPORT_BYTES,
     VERSION,
@@ -30,9 +26,8 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Report,
-    kind_of,
+    decode_order_text,
 )
-from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.envelope_codec import broker_properties
 from servicebus_amqp.encoding.message_sections import (
@@ -64,10 +59,6 @@ MAX_TTL_SECONDS: Final = 73 * 3600.0
 """The longest life of a document: an order stands for 72 hours at most."""
 FOREIGN_SECONDS: Final = 600.0
 """Seconds after which a foreign or broken message is over, whatever its time to live."""
-MAX_NUMBER: Final = 2**53
-"""The largest number in a document. Larger ones are no times or counts, and break their readers."""
-_SUSPICIOUS: Final = re.compile(rb"[:,\[]\s*-?(?:\d{16}|[\d.]{1,40}[eE]\+?\d\d)")
-"""Part of every number above MAX_NUMBER, and of some harmless texts."""
 
 
 def max_bytes(kind: DocumentKind) -> int:
@@ -86,7 +77,7 @@ def write_post(document: Document, *, ttl: float, posted_by: Author) -> bytes:
     Raises:
         FleetBoardError: the document is too large, or has a value that JSON has not.
     """
-    kind = kind_of(document)
+    kind = document.kind
     body, is_deflated = _fitting_body(document, kind)
     names = {"v": str(VERSION), "pairing": posted_by.pairing, "engine": posted_by.engine, "boot": posted_by.boot}
     return Sections(
@@ -101,7 +92,7 @@ def write_post(document: Document, *, ttl: float, posted_by: Author) -> bytes:
 
 def write_body(document: Document) -> tuple[bytes, bool]:
     """Return the body of a document, and whether it is deflated. Raises FleetBoardError."""
-    kind = kind_of(document)
+    kind = document.kind
     try:
         encoded = b'{"v":%d,' % VERSION + msgspec.json.encode(document)[1:]
     except (TypeError, ValueError, RecursionError) as error:
@@ -140,27 +131,12 @@ def _shorten(document: Document) -> Document | None:
     return None
 
 
-class _SignedVersion(msgspec.Struct, frozen=True):
-    """The version of an order's signed bytes."""
-
-    v: int = VERSION
-
-
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-class _Unusable(Exception):
-    """The reason why a message gives no document. is_newer: its version is newer than this program."""
-
-    def __init__(self, text: str, *, is_newer: bool = False) -> None:
-        super().__init__(text)
-        self.is_newer = is_newer
-
-
 _DECODERS: Final[dict[DocumentKind, msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(type_) for type_, kind in KINDS.items()
+    type_.kind: msgspec.json.Decoder(type_) for type_ in get_args(Document)
 }
-_VERSION_DECODER: Final = msgspec.json.Decoder(_SignedVersion)
 
 
 def read_post(data: bytes, board: Board) -> Posted:
@@ -177,7 +153,7 @@ def read_post(data: bytes, board: Board) -> Posted:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, UnreadableError | _Unusable) else f"cannot be read ({type(error).__name__})"
+    return str(error) if isinstance(error, UnreadableError) else f"cannot be read ({type(error).__name__})"
 
 
 def _read(found: Posted, data: bytes, board: Board) -> Posted:
@@ -192,12 +168,10 @@ def _read(found: Posted, data: bytes, board: Board) -> Posted:
         mine = read_map(sections.application_properties)
         ttl = read_header(sections.header).ttl
         document = _read_document(sections.body, mine, found, board, len(data))
-    except _Unusable as error:
-        if not error.is_newer:
-            raise
+    except NewerVersionError as error:
         return replace(found, trouble=str(error), is_newer=True, ends_at=_end(found, ttl))
     if ttl is None:
-        raise _Unusable("has no time to live")
+        raise UnreadableError("has no time to live")
     return replace(found, document=document, ends_at=_end(found, ttl))
 
 
@@ -209,76 +183,52 @@ def _end(found: Posted, ttl: int | None) -> float:
 def _read_document(body: bytes, mine: dict[Any, Any], found: Posted, board: Board, size: int) -> Document:
     _check_version(mine.get("v"))
     if not found.kind:
-        raise _Unusable("is of an unknown kind")
+        raise UnreadableError("is of an unknown kind")
     kind = DocumentKind(found.kind)
-    if BOARD_OF[kind] is not board:
-        raise _Unusable(f"is of the kind {kind.value}, which has no place on the board {board.value}")
+    if kind.board is not board:
+        raise UnreadableError(f"is of the kind {kind.value}, which has no place on the board {board.value}")
     most = max_bytes(kind)
     if size > most + MAX_ENVELOPE_BYTES:
-        raise _Unusable(f"has {size:,} bytes; a {kind.value} has at most {most:,}")
+        raise UnreadableError(f"has {size:,} bytes; a {kind.value} has at most {most:,}")
     parts = list(body_parts(body))
     if len(parts) != 1 or parts[0][0] != DATA:
-        raise _Unusable("has no body of one data section")
+        raise UnreadableError("has no body of one data section")
     encoded = _plain(parts[0][1], mine.get(ENCODING), most)
     document = read_body(kind, encoded)
     if document.id != found.copies:
-        raise _Unusable("has another message id than its document")
+        raise UnreadableError("has another message id than its document")
     return document
 
 
 def _check_version(given: object) -> None:
     if not (isinstance(given, str) and given.isascii() and given.isdecimal() and len(given) <= 9 and int(given)):
-        raise _Unusable("has no version")
-    _refuse_newer(int(given))
-
-
-def _refuse_newer(version: int) -> None:
-    if version > VERSION:
-        raise _Unusable(f"has version {repeated(str(version))}: this engine is older", is_newer=True)
+        raise UnreadableError("has no version")
+    if int(given) > VERSION:
+        raise NewerVersionError(f"has version {given}: this engine is older")
 
 
 def _plain(content: bytes, encoding: object, most: int) -> bytes:
     """Return the JSON of a body; a deflated one is inflated as far as its limit."""
     if len(content) > most:
-        raise _Unusable(f"has a body of {len(content):,} bytes; a board takes {most:,}")
+        raise UnreadableError(f"has a body of {len(content):,} bytes; a board takes {most:,}")
     if encoding is None:
         return content
     if encoding != DEFLATE:
-        raise _Unusable("has an unknown encoding")
+        raise UnreadableError("has an unknown encoding")
     limit = INFLATED_MOST[most]
     inflater = zlib.decompressobj()
     plain = inflater.decompress(content, limit)
     if not inflater.eof:
-        raise _Unusable(f"is cut short, or inflates to more than {limit:,} bytes")
+        raise UnreadableError(f"is cut short, or inflates to more than {limit:,} bytes")
     return plain
 
 
 def read_body(kind: DocumentKind, encoded: bytes) -> Document:
     """Read the JSON of a document. Raises UnreadableError, among others; `read_post` handles all."""
     document: Document = read_json(_DECODERS[kind], encoded)
-    content: object = document
     if isinstance(document, Order):
-        encoded = document.signed.encode()
-        _refuse_newer(read_json(_VERSION_DECODER, encoded).v)
-        content = document.text
-    if _SUSPICIOUS.search(encoded) and any(abs(number) > MAX_NUMBER for number in _numbers(content)):
-        raise _Unusable("has a number that is too large")
+        decode_order_text(document.signed.encode())
     return document
-
-
-def _numbers(value: Any) -> Iterator[int | float]:
-    """Yield every number in a document."""
-    if isinstance(value, int | float):
-        yield value
-    elif isinstance(value, tuple | list | frozenset):
-        for one in value:
-            yield from _numbers(one)
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _numbers(one)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _numbers(getattr(value, field.name))
 
 
 def _known(subject: object) -> str:

@@ -32,7 +32,6 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Outcome,
     Signer,
     Unverified,
-    VerifiedOrder,
     decode_order_text,
 )
 from paired_servicebus.core.fleet.fleet_events import (
@@ -245,9 +244,8 @@ class FleetPart:
         signer = self._signer(order)
         self._operations += 1
         await self._with_boards(partial(self._board.write, order, ORDER_SECONDS))
-        is_proven = self._signers.signers is not None and isinstance(signer, Signer)
-        verified = VerifiedOrder(order=order, signer=signer) if is_proven and isinstance(signer, Signer) else None
-        self._member.note_posted(order, verified, self._clock())
+        proven = signer if isinstance(signer, Signer) and self._signers.signers is not None else None
+        self._member.note_posted(order, proven, self._clock())
         self._tell_time()
 
     def watch(self, watchers: int) -> None:

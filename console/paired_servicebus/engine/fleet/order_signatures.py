@@ -26,7 +26,7 @@ from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.board_reader import carried_by
-from paired_servicebus.core.fleet.fleet_documents import Order, Posted, Signer, Unverified, VerifiedOrder
+from paired_servicebus.core.fleet.fleet_documents import Order, Posted, Signer, Unverified
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.extras import DISTRIBUTION
 from paired_servicebus.ownership import foreign_access
@@ -498,7 +498,7 @@ class CurrentSigners:
         self._found: Signers | str = ""
         """The file's content, or why it is unusable."""
         self._reading: asyncio.Future[Signers | str] | None = None
-        self._verdicts: dict[tuple[Order, str], VerifiedOrder | None] = {}
+        self._verdicts: dict[tuple[Order, str], Signer | None] = {}
         """By the signed order and the hash of the file of operators."""
         self._lock = asyncio.Lock()
 
@@ -549,24 +549,21 @@ class CurrentSigners:
     def _verified(self, post: Posted) -> Posted:
         if isinstance(post.document, Order):
             return replace(post, signer=self.verify(post.document))
-        found = (self._carried(one) for one in carried_by(post.document))
-        return replace(post, carried=tuple(one for one in found if one is not None))
+        found = ((one, self._carried_by(one)) for one in carried_by(post.document))
+        return replace(post, carried=tuple((one, signer) for one, signer in found if signer is not None))
 
-    def _carried(self, one: Order) -> VerifiedOrder | None:
-        """Return an order that a presence carries; None: its signer is no operator, so it is nothing."""
+    def _carried_by(self, one: Order) -> Signer | None:
+        """Return who signed an order that a presence carries; None: no operator did, so it is nothing."""
         key = (one, self.hash)
         if key not in self._verdicts:
             if len(self._verdicts) >= MAX_VERDICTS:
                 self._verdicts.clear()
-            self._verdicts[key] = self._verify_carried(one)
+            try:
+                signer: Signer | Unverified | None = self.verify(one)
+            except UnreadableError:
+                signer = None
+            self._verdicts[key] = signer if isinstance(signer, Signer) else None
         return self._verdicts[key]
-
-    def _verify_carried(self, one: Order) -> VerifiedOrder | None:
-        try:
-            signer = self.verify(one)
-        except UnreadableError:
-            return None
-        return VerifiedOrder(order=one, signer=signer) if isinstance(signer, Signer) else None
 
     @property
     def signers(self) -> Signers | None:

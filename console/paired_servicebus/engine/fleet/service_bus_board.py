@@ -19,7 +19,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.backlog.queue_settings import AccessRule
 from paired_servicebus.core.errors import FleetBoardError, WireError, WireRequestError
-from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, board_of, board_path
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, board_path
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind
 from paired_servicebus.core.model.verdict import kind_of as failure_kind
@@ -299,7 +299,7 @@ class ServiceBusBoard:
 
     async def write(self, document: Document, ttl: float) -> None:
         """Post a document with a time to live in seconds. After a timeout the board may have it all the same."""
-        board = board_of(document)
+        board = document.kind.board
         payload = write_post(document, ttl=ttl, posted_by=self._posted_by)
         await self._do("writing", board, WRITE_SECONDS, lambda: self._send(board, payload))
 
