@@ -27,7 +27,6 @@ class Condition(StrEnum):
     NOT_ALLOWED = "amqp:not-allowed"
     INVALID_FIELD = "amqp:invalid-field"
     NOT_IMPLEMENTED = "amqp:not-implemented"
-    RESOURCE_LOCKED = "amqp:resource-locked"
     CONNECTION_FORCED = "amqp:connection:forced"
     FRAMING_ERROR = "amqp:connection:framing-error"
     WINDOW_VIOLATION = "amqp:session:window-violation"

@@ -55,7 +55,7 @@ from servicebus_amqp.encoding.message_sections import (
     split,
     split_for_joining,
 )
-from servicebus_amqp.protocol.links import Payload
+from servicebus_amqp.protocol.deliveries import Payload
 from servicebus_amqp.protocol_errors import AmqpError, DecodeError
 
 PARKED_BYTES: Final = 1024

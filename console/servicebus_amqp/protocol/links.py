@@ -12,7 +12,6 @@ error: clients read the error in no other form.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -43,6 +42,7 @@ from servicebus_amqp.encoding.performatives import (
     write_state,
 )
 from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
+from servicebus_amqp.protocol.deliveries import FRAME_COST, MESSAGE_COST, IncomingMessage, OutgoingMessage, Payload
 from servicebus_amqp.protocol_errors import Condition, EncodeError, SessionError, StateError
 
 
@@ -451,27 +451,6 @@ class Link:
 # link's max_message_size is dropped and rejected, and the link stays. A message beyond all credit ever granted ends the
 # link. The owner sets credit with `flow`; this module never renews it.
 
-MESSAGE_COST: Final = 512
-FRAME_COST: Final = 64
-"""Bytes that an incomplete message, and each of its frames, cost beside their content."""
-
-
-class _Incoming:
-    """A message with missing frames. size: of what came. held: bytes that it costs now."""
-
-    __slots__ = ("delivery_id", "format", "frames", "held", "settled", "size", "state", "tag")
-
-    def __init__(self, delivery_id: int, tag: bytes, message_format: int, state: DeliveryState | None) -> None:
-        self.delivery_id = delivery_id
-        self.tag = tag
-        self.format = message_format
-        self.state = state
-        self.settled = False
-        self.frames: list[bytes] = []
-        self.size = 0
-        self.held = MESSAGE_COST + len(tag)
-
-
 SETTLED_ALONE: Final = ("", "MSGolangClient")
 """Products, by the open, that get refusals settled alone: go-amqp 1.0.5 takes an unsettled one for an acceptance.
 
@@ -489,7 +468,7 @@ class ReceiverLink(Link):
         self._credit = 0
         self._beyond = 0
         self._delivery_count: int | None = None
-        self._partial: _Incoming | None = None
+        self._partial: IncomingMessage | None = None
 
     @property
     def credit(self) -> int:
@@ -591,7 +570,7 @@ class ReceiverLink(Link):
         if self._delivery_count is not None:
             self._delivery_count = (self._delivery_count + 1) & MASK
         if more or aborted:
-            partial = self._partial = _Incoming(delivery_id, tag, message_format or 0, state)
+            partial = self._partial = IncomingMessage(delivery_id, tag, message_format or 0, state)
             self.session.connection.unfinished += partial.held
             self._continue(partial, head, payload)
         else:
@@ -615,7 +594,7 @@ class ReceiverLink(Link):
         self.fail(Condition.TRANSFER_LIMIT_EXCEEDED, "the peer sent a message without credit")
         return False
 
-    def _continue(self, partial: _Incoming, head: TransferHead, payload: bytes) -> None:
+    def _continue(self, partial: IncomingMessage, head: TransferHead, payload: bytes) -> None:
         if head.delivery_id is not None and head.delivery_id != partial.delivery_id:
             raise SessionError(
                 f"a transfer of delivery {head.delivery_id} came before delivery {partial.delivery_id} was complete",
@@ -641,7 +620,7 @@ class ReceiverLink(Link):
             whole, size = b"".join(partial.frames), partial.size
             self._deliver(partial.delivery_id, partial.tag, partial.format, whole, size, partial.settled, partial.state)
 
-    def _hold(self, partial: _Incoming, held: int) -> None:
+    def _hold(self, partial: IncomingMessage, held: int) -> None:
         self.session.connection.unfinished += held - partial.held
         partial.held = held
 
@@ -689,38 +668,6 @@ class ReceiverLink(Link):
 MAX_TAG_BYTES: Final = 32
 _PLAIN: Final = encode(UInt(0))
 """The encoded format of a single message."""
-Piece = bytes | memoryview
-Payload = bytes | Sequence[Piece]
-"""An encoded message, whole or in pieces. Memory behind a view must not change before it is sent."""
-
-
-class _Outgoing:
-    """A message that is partly sent, or not yet. left: the unsent bytes."""
-
-    __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "state", "tag")
-
-    def __init__(self, payload: Payload, tag: bytes, message_format: bytes, settled: bool, state: bytes) -> None:
-        pieces = (payload,) if isinstance(payload, bytes) else payload
-        self.left = deque(memoryview(piece) for piece in pieces if piece)
-        self.tag = tag
-        self.format = message_format
-        self.settled = settled
-        self.state = state
-        self.has_begun = False
-        self.delivery_id: int | None = None
-
-    def take(self, room: int) -> list[memoryview]:
-        """Return the next bytes, at most `room`, without a copy."""
-        left, taken = self.left, []
-        while left and room:
-            piece = left[0]
-            if len(piece) > room:
-                left[0], piece = piece[room:], piece[:room]
-            else:
-                left.popleft()
-            taken.append(piece)
-            room -= len(piece)
-        return taken
 
 
 class SenderLink(Link):
@@ -746,7 +693,7 @@ class SenderLink(Link):
         self._credit = 0
         self._delivery_count = 0
         self._initial_delivery_count = 0
-        self._waiting: deque[_Outgoing] = deque()
+        self._waiting: deque[OutgoingMessage] = deque()
         self._drain = False
         self.answers_drains = True
 
@@ -787,19 +734,12 @@ class SenderLink(Link):
             StateError: the link is detached.
             EncodeError: the tag or the state is too long.
         """
-        is_attached = self.state is LinkState.ATTACHED
-        if not is_attached and self.state in (LinkState.DETACHED, LinkState.DETACHING):
-            raise StateError(f"{self!r} is detached: send the message on another link")
-        if len(tag) > MAX_TAG_BYTES:
-            raise EncodeError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_BYTES} is the most AMQP allows")
         encoded_format = encode(UInt(message_format)) if message_format else _PLAIN
-        stated = NO_STATE if state is None else write_state(state)
-        if len(stated) > MAX_STATE_BYTES:
-            raise EncodeError(f"a delivery state of {len(stated)} bytes; {MAX_STATE_BYTES} is the most a message has")
+        stated = self._check(tag, state)
         session = self.session
         size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         if (
-            is_attached
+            self.state is LinkState.ATTACHED
             and self._credit > 0
             and session.remote_incoming_window > 0
             and size <= session.frame_room - TRANSFER_ROOM - len(stated)
@@ -824,10 +764,21 @@ class SenderLink(Link):
             else:
                 out.extend(payload)  # type: ignore[arg-type] # joined when they leave
             return delivery_id
-        message = _Outgoing(payload, tag, encoded_format, settled, stated)
+        message = OutgoingMessage(payload, tag, encoded_format, settled, stated)
         self._waiting.append(message)
         self.pump()
         return message.delivery_id
+
+    def _check(self, tag: bytes, state: DeliveryState | None) -> bytes:
+        """Return the encoded state of a message to send. Raises StateError and EncodeError."""
+        if self.state is not LinkState.ATTACHED and self.state in (LinkState.DETACHED, LinkState.DETACHING):
+            raise StateError(f"{self!r} is detached: send the message on another link")
+        if len(tag) > MAX_TAG_BYTES:
+            raise EncodeError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_BYTES} is the most AMQP allows")
+        stated = NO_STATE if state is None else write_state(state)
+        if len(stated) > MAX_STATE_BYTES:
+            raise EncodeError(f"a delivery state of {len(stated)} bytes; {MAX_STATE_BYTES} is the most a message has")
+        return stated
 
     def settle(self, delivery_id: int, state: DeliveryState | None, *, settled: bool = True) -> None:
         """Report the state of our delivery to the receiver, usually its own outcome, settled.
@@ -907,7 +858,7 @@ class SenderLink(Link):
         self._delivery_count = (self._delivery_count + 1) & MASK
         return self.session.start_delivery(self, tag, settled)
 
-    def _send_frame(self, message: _Outgoing) -> None:
+    def _send_frame(self, message: OutgoingMessage) -> None:
         session = self.session
         pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM - len(message.state))  # copied when sent
         size, more = sum(map(len, pieces)), bool(message.left)

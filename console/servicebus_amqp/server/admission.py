@@ -26,7 +26,6 @@ from typing import Final
 _AMQP: Final = b"AMQP"
 _VERBS: Final = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
 TLS_HANDSHAKE: Final = b"\x16"
-AMQP_FIRST_BYTE: Final = b"A"
 FIRST_BYTES: Final = 8
 """Bytes that always tell the protocols apart: AMQP's header, and the longest verb of HTTP with its blank."""
 MAX_QUOTED: Final = 80

@@ -37,8 +37,20 @@ def make_certificates(
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     names = tuple(dict.fromkeys((*LOOPBACK_NAMES, *host_names)))
     until = datetime.now(UTC) + (lifetime or LIFETIME)
-    ca = _authority(owner, ca_key, until)
-    server = _server(ca, ca_key, _builder(_name(f"{owner} Server"), ca.subject, server_key, ca_key, until), names)
+    ca_name, alternatives = _name(f"{owner} Authority"), x509.SubjectAlternativeName([_general_name(n) for n in names])
+    ca = _certificate(
+        (ca_name, ca_key),
+        (ca_name, ca_key),
+        until,
+        critical=(x509.BasicConstraints(ca=True, path_length=0), _usage("key_cert_sign", "crl_sign")),
+    )
+    server = _certificate(
+        (_name(f"{owner} Server"), server_key),
+        (ca_name, ca_key),
+        until,
+        critical=(x509.BasicConstraints(ca=False, path_length=None), _usage("digital_signature")),
+        others=(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), alternatives),
+    )
     files = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     files.ca_file.write_bytes(ca.public_bytes(Encoding.PEM))
     files.server_file.write_bytes(server.public_bytes(Encoding.PEM))
@@ -48,60 +60,46 @@ def make_certificates(
     return files
 
 
-def _authority(owner: str, key: ec.EllipticCurvePrivateKey, until: datetime) -> x509.Certificate:
-    name = _name(f"{owner} Authority")
-    usage = _usage(digital_signature=False, signs_certificates=True)
-    builder = _builder(name, name, key, key, until)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+_Party = tuple[x509.Name, ec.EllipticCurvePrivateKey]
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
-def _server(
-    ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, builder: x509.CertificateBuilder, names: tuple[str, ...]
-) -> x509.Certificate:
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    usage = _usage(digital_signature=True, signs_certificates=False)
-    builder = builder.add_extension(usage, critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-    return builder.add_extension(alternatives, critical=False).sign(ca_key, hashes.SHA256())
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer_key: ec.EllipticCurvePrivateKey,
+def _certificate(
+    subject: _Party,
+    issuer: _Party,
     until: datetime,
-) -> x509.CertificateBuilder:
+    *,
+    critical: Iterable[x509.ExtensionType],
+    others: Iterable[x509.ExtensionType] = (),
+) -> x509.Certificate:
+    """Return a certificate of the subject with these extensions, signed by the issuer."""
+    (name, key), (issuer_name, issuer_key) = subject, issuer
     public_key = key.public_key()
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(name)
+        .issuer_name(issuer_name)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(datetime.now(UTC) - _CLOCK_SKEW)
         .not_valid_after(until)
     )
-    # strict clients need both key identifiers
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    return builder.add_extension(authority, critical=False)
-
-
-def _usage(*, digital_signature: bool, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
+    identifiers = (  # strict clients need both
+        x509.SubjectKeyIdentifier.from_public_key(public_key),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
     )
+    for extension in critical:
+        builder = builder.add_extension(extension, critical=True)
+    for extension in (*identifiers, *others):
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _usage(*chosen: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{use: use in chosen for use in _USES})
 
 
 def _name(common_name: str) -> x509.Name:

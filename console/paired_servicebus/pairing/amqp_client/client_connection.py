@@ -48,7 +48,8 @@ from servicebus_amqp.nodes.request_ends import NodeReply, read_reply, write_requ
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Connection, Session, SessionState
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, LinkRole
-from servicebus_amqp.protocol.links import Payload, ReceiverLink, SenderLink
+from servicebus_amqp.protocol.deliveries import Payload
+from servicebus_amqp.protocol.links import ReceiverLink, SenderLink
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.transport import Pieces
 

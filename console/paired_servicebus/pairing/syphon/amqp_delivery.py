@@ -51,7 +51,8 @@ from servicebus_amqp.encoding import performatives
 from servicebus_amqp.encoding.codec import decode
 from servicebus_amqp.encoding.message_sections import find_in_map, split
 from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Error, Modified, Rejected
-from servicebus_amqp.protocol.links import DispositionReceived, Payload
+from servicebus_amqp.protocol.deliveries import Payload
+from servicebus_amqp.protocol.links import DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.transport import serves_clients
 
