@@ -20,7 +20,7 @@ from paired_servicebus.core.errors import PairedClientError, PairingClosedError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import InDoubt, Warned
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, TaskOwner, Watch, bounded, end_all
+from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, TaskOwner, Watch, bounded, end_all, overlapped
 from servicebus_sandbox import AsyncSandboxCredential, SandboxCredential
 
 from .conftest import World, until
@@ -443,3 +443,53 @@ def test_the_synchronous_client(servicebus_sandbox: Any) -> None:
             assert all(thread.daemon for thread in threading.enumerate() if thread.name == "a credential's token")
     finally:
         credential.hangs = False
+
+
+async def in_pauses(pauses: int, end: object) -> object:
+    """Pause this often, then return `end`, or raise it."""
+    for _ in range(pauses):
+        await asyncio.sleep(0)
+    if isinstance(end, BaseException):
+        raise end
+    return end
+
+
+@pytest.mark.parametrize("end", ["sent", ConnectionError("cut")])
+@pytest.mark.parametrize("pauses", [0, 1, 3])
+async def test_overlapped_work_is_done_once_in_the_first_pause_before_any_other_task(pauses: int, end: object) -> None:
+    order: list[str] = []
+    other = asyncio.create_task(asyncio.sleep(0))
+    other.add_done_callback(lambda _: order.append("another task"))
+    try:
+        found = await overlapped(in_pauses(pauses, end), lambda: order.append("work"))
+    except ConnectionError as error:
+        found = error
+    await other
+    assert found is end
+    assert order == (["work", "another task"] if pauses else ["another task"])
+
+
+@pytest.mark.parametrize("by", ["cancellation", "work"])
+async def test_what_ends_an_overlapped_wait_is_raised_inside_of_it(by: str) -> None:
+    met: list[BaseException] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        except BaseException as error:
+            met.append(error)
+            raise
+
+    def work() -> None:
+        if by == "work":
+            raise ConnectionError("of the work")
+
+    async def both() -> None:
+        await overlapped(wait(), work)
+
+    task = asyncio.create_task(both())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError if by == "cancellation" else ConnectionError):
+        await task
+    assert [type(error) for error in met] == [asyncio.CancelledError if by == "cancellation" else ConnectionError]

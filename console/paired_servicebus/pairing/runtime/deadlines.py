@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Collection, Coroutine, Iterator
+import types
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from paired_servicebus.core.errors import ForeignLoopError
 
@@ -111,6 +112,29 @@ class Watch:
         self._ends = asyncio.get_running_loop().time() + CANCEL_SECONDS
         self._set(self._ends)
         task.cancel()
+
+
+@types.coroutine
+def overlapped(wait: Coroutine[Any, Any, T], act: Callable[[], object]) -> Generator[Any, None, T]:
+    """Await `wait`, and call `act` at its first pause, before any other task runs: that takes no time of the caller.
+
+    A `wait` without a pause ends without the call. An error of `act` is raised in `wait`.
+    """
+    is_first = True
+    try:
+        pause = wait.send(None)
+        while True:
+            try:
+                if is_first:
+                    is_first = False
+                    act()
+                yield pause
+            except BaseException as error:  # noqa: BLE001 - a cancellation too belongs to `wait`
+                pause = wait.throw(error)
+            else:
+                return cast(T, (yield from wait))
+    except StopIteration as end:
+        return cast(T, end.value)
 
 
 @contextmanager

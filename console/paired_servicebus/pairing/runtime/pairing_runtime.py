@@ -622,6 +622,7 @@ class PairingRuntime:
         self._ended = self._ended or reason
         if self._timer is not None:
             self._timer.cancel()
+        self.settled = frozenset()
         self.in_flight.close()
         self.changed()
 

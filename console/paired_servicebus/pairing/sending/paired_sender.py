@@ -57,6 +57,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.envelope_codec import EncodedMessage, fault_of, park
 from paired_servicebus.pairing.runtime import tracing
+from paired_servicebus.pairing.runtime.deadlines import overlapped
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
 from paired_servicebus.pairing.sending.amqp_link import ConnectionCutError
@@ -298,8 +299,7 @@ class SendDriver(Generic[M]):
 
     def _may_go_straight(self) -> bool:
         """Return whether a send may use the primary's link directly, without a SendRouter."""
-        steering = self._steering
-        return self._folded_name in steering.settled and not self._memory.busy and not steering.in_flight.closing
+        return self._folded_name in self._steering.settled and not self._memory.busy
 
     def _count_straight(self, messages: int, bodies: int) -> bool:
         """Count accepted messages whose acceptance needs no event and no receipt; return False if it does."""
@@ -691,6 +691,10 @@ class PairedSender(SendDriver[Sendable]):
         if self._is_closed or timeout is not None:
             self._refuse_when_closed()
             check_timeout(timeout)
+        is_free = self._primary.is_idle and self._may_go_straight() and not self._together.under_way
+        if is_free and not tracing.seen["tracer"] and has_own_id(message):
+            await self._go_straight(message, timeout)
+            return
         messages = outgoing(message)
         if not messages:
             return
@@ -699,8 +703,8 @@ class PairedSender(SendDriver[Sendable]):
         if is_traced:
             contexts = message.contexts if isinstance(message, EncodedBatch) else ()
             messages = self._in_trace(messages, contexts)
-        if not is_traced and not self._together.under_way and self._may_go_straight() and self._primary.is_idle:
-            await self._go_straight(messages, whole, timeout, message)
+        if is_free and not is_traced:
+            await self._go_straight(message, timeout, messages, whole)
         else:
             with self._steering.enter_call(self.entity_name, len(messages)):
                 await self._deliver(self._call(messages, whole, timeout, given=message))
@@ -742,33 +746,52 @@ class PairedSender(SendDriver[Sendable]):
     # -- one call's way ---------------------------------------------------------------------------------------
 
     async def _go_straight(
-        self, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None, given: Messages
+        self,
+        given: Messages,
+        timeout: float | None,
+        messages: list[Sendable] | None = None,
+        whole: ServiceBusMessageBatch | None = None,
     ) -> None:
         """Send over the idle link as the SDK does, without a SendRouter, and count.
 
-        Handle a failure as that of any other attempt.
+        Handle a failure as that of any other attempt. Work that only a failure needs is done while the SDK waits.
+
+        messages: None: the SDK gets the caller's object, which is copied before another task can change it.
         """
         steering, in_flight, link = self._steering, self._steering.in_flight, self._primary
-        payload: Any = messages[0] if len(messages) == 1 else messages
-        if whole is not None or has_own_id(given):
-            payload = given
+        payload: Any = given
+        if messages is not None and whole is None:
+            payload = messages[0] if len(messages) == 1 else messages
         limit = self._limit if timeout is None else min(timeout, self._limit)
-        bodies = sum(map(body_bytes, messages))
+        bodies = 0
+
+        def prepare() -> None:
+            nonlocal messages, bodies
+            link.limit_use(limit)
+            messages = messages or outgoing(given)
+            bodies = sum(map(body_bytes, messages))
+            tracing.is_on()
+
         in_flight.count += 1
         try:
             try:
-                link.begin(limit)
                 with link as sender:
-                    await sender.send_messages(payload, timeout=limit)
+                    await overlapped(sender.send_messages(payload, timeout=limit), prepare)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
-                call = self._call(messages, whole, timeout, began=steering.clock() - link.age, given=given)
+                sent = messages or outgoing(given)
+                call = self._call(sent, whole, timeout, began=steering.clock() - link.took, given=given)
                 failure = None if link.was_outdated(error) else error
             except asyncio.CancelledError:
-                self._in_doubt(PRIMARY, messages, "cancelled by its caller")
+                self._in_doubt(PRIMARY, messages or outgoing(given), "cancelled by its caller")
                 raise
             else:
-                self._tally.times.add(link.age)
-                self._accepted_straight(messages, whole, bodies)
+                self._tally.times.add(link.took)
+                sent = messages or outgoing(given)
+                count = len(sent)
+                if not self._count_straight(count, bodies):
+                    self._accepted(PRIMARY, sent)
+                if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
+                    self._count_too_large(sent, whole)
                 return
             await self._deliver(call, failure)
         finally:
@@ -827,12 +850,3 @@ class PairedSender(SendDriver[Sendable]):
         await self._deliver(self._call(timed, None, timeout, schedule, given=given))
         parked = singles[: len(singles) - len(numbers)]
         return self._number_parked(parked) + numbers
-
-    def _accepted_straight(
-        self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
-    ) -> None:
-        count = len(messages)
-        if not self._count_straight(count, bodies):
-            self._accepted(PRIMARY, messages)
-        if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
-            self._count_too_large(messages, whole)

@@ -79,8 +79,18 @@ def outgoing(message: object) -> list[Sendable]:
 
 
 def has_own_id(message: object) -> bool:
-    """Return whether it is one message with a message_id, which a sender may hand to the SDK as it is."""
-    return isinstance(message, _MESSAGES) and id_of(message) != ""
+    """Return whether it is one message with a message_id, which a sender may hand to the SDK as it is.
+
+    Raises:
+        ReservedPropertyError: it has a property of the envelope.
+    """
+    if not isinstance(message, _MESSAGES):
+        return False
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    names, properties = raw.application_properties, raw.properties
+    if names and not envelope.unreserved(names):
+        envelope.refuse_reserved(names)
+    return properties is not None and bool(properties.message_id)
 
 
 def forget(message: object) -> None:
@@ -110,12 +120,8 @@ def _copied(message: object) -> Sendable:
 
 
 def _ensure_id(message: Sendable) -> Sendable:
-    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
-    names = raw.application_properties
-    if names and not envelope.unreserved(names):
-        envelope.refuse_reserved(names)
-    properties = raw.properties
-    if properties is not None and properties.message_id is not None:
+    raw = raw_of(message)
+    if has_own_id(message) or (raw.properties is not None and raw.properties.message_id is not None):
         return message
     given = _given_ids.get(message)
     if given is None:

@@ -169,6 +169,8 @@ class SdkSenderLink:
         self._closed = self._is_paused = False
         self.began = 0.0
         """When the latest use began, in the loop's time."""
+        self.took = 0.0
+        """Seconds of the latest use that has ended."""
 
     @property
     def is_open(self) -> bool:
@@ -220,11 +222,6 @@ class SdkSenderLink:
             self._lock.release()
 
     @property
-    def age(self) -> float:
-        """Seconds since the latest use of the open link began."""
-        return self._loop.time() - self.began
-
-    @property
     def unanswered(self) -> float:
         """Seconds since the present use began; 0: there is none, or it reopens after a failback."""
         is_used = self._watch.task is not None and not self.reopening
@@ -234,27 +231,30 @@ class SdkSenderLink:
     def is_idle(self) -> bool:
         """Whether it is open, and one send may use it now.
 
-        The caller owns it from `begin` on, must not await before, and enters its context, whose exit releases it.
+        The caller must not await before it enters the link's context.
         """
         is_free = self._opened and not self._closed and self._lock.free > 0
         return is_free and self._loop is asyncio.get_running_loop()
 
-    def begin(self, timeout: float, what: str = "a send") -> None:
-        """Begin a use of `timeout` seconds."""
-        loop = self._loop if self._opened else asyncio.get_running_loop()
-        self.began = now = loop.time()
-        self._is_paused = now - self._used_at > IDLE_SECONDS
-        self._lock.free = 0
-        self._watch.begin(timeout + GRACE, what, loop, now)
-
     def __enter__(self) -> Any:
+        """Begin a use of the free or acquired link; return its SDK sender. The exit releases it."""
+        self._lock.free = 0
+        if not self._opened:
+            self._loop = asyncio.get_running_loop()
+        self.began = now = self._loop.time()
+        self._is_paused = now - self._used_at > IDLE_SECONDS
         return self._sender
+
+    def limit_use(self, timeout: float, what: str = "a send") -> None:
+        """End the present use `timeout` seconds after its beginning."""
+        self._watch.begin(timeout + GRACE, what, asyncio.get_running_loop(), self.began)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Evaluate the outcome, and release the link. Raises TimeoutError: our own deadline ended the use."""
         watch, lock = self._watch, self._lock
+        self.took = self._loop.time() - self.began
         try:
             if error is None and not watch.cancels:
                 watch.task = None
@@ -361,8 +361,8 @@ class SdkSenderLink:
         if not self._lock.acquire_nowait():
             async with asyncio.timeout(timeout + GRACE):
                 await self._lock.acquire()
-        self.begin(timeout, what)
         with self:
+            self.limit_use(timeout, what)
             self._refuse_when_closed()
             return await self._retry_if_outdated(act, urgent=urgent)
 
