@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from typing import Any
 
 import pytest
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from paired_servicebus.core.model.pairing_events import PingAccepted
@@ -290,24 +292,36 @@ async def test_a_strangers_context_stops_no_delivery(world: World) -> None:
     await until(lambda: world.depth("orders") == len(strange))
 
 
-async def test_without_a_tracer_the_sdk_gets_the_callers_own_object(
+async def test_an_instrumentation_of_the_sdks_sender_sees_the_callers_own_object(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While healthy, "no behavior changes occur": without a tracer nothing is copied."""
+    """While healthy, "no behavior changes occur": a profiler that wraps the SDK's method is called, without a copy."""
     settings.tracing_implementation.unset_value()
     paired = await world.pair()
     message = ServiceBusMessage("x", message_id="1")
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(message)
         sent: list[Any] = []
-        inner = sender._primary._sender
-        monkeypatch.setattr(inner, "send_messages", _recording(sent))
+        monkeypatch.setattr(ServiceBusSender, "send_messages", _recording(sent))
         await sender.send_messages(message)
     assert sent == [message]
 
 
 def _recording(sent: list[Any]) -> Callable[..., Coroutine[Any, Any, None]]:
-    async def record(message: Any, **_: Any) -> None:
+    @wraps(ServiceBusSender.send_messages)
+    async def record(self: Any, message: Any, **_: Any) -> None:
         sent.append(message)
 
     return record
+
+
+async def test_a_tracer_set_while_sends_flow_applies_within_a_second(world: World) -> None:
+    """A tracer that is set while sends flow applies to them within a second."""
+    settings.tracing_implementation.unset_value()
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("before", message_id="before"))
+        with tracing(RecordedSpan):
+            async with asyncio.timeout(60):
+                while not RecordedSpan.named("ServiceBus.send"):
+                    await sender.send_messages(ServiceBusMessage("x", message_id="1"))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
-from types import SimpleNamespace
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from functools import cache, partial
+from types import FunctionType, SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 from xml.etree.ElementTree import Element
 
@@ -40,8 +40,8 @@ BATCH_HOOKS: Final = ("_size", "_count", "_messages", "_message")
 """The attributes of the SDK's batch that `append` changes."""
 TRANSPORT_HOOKS: Final = ("encode_message", "to_outgoing_amqp_message", "set_batch_envelope_properties")
 """The methods of the SDK's `_amqp_transport` that `append` and `send_untraced` call."""
-SENDER_HOOKS: Final = ("_amqp_transport", "_check_live", "_do_retryable_operation", "_send")
-"""The attributes of the SDK's sender that `send_untraced` uses."""
+SENDER_HOOKS: Final = ("_check_live", "_do_retryable_operation", "_send")
+"""The methods of the SDK's sender that `send_untraced` calls, beside its `_amqp_transport`."""
 SIGNATURE_MARGIN: Final = 300
 """Seconds before its expiry at which `renew_signatures_early` replaces a signature."""
 _DATA_SECTION: Final = 5
@@ -193,12 +193,12 @@ async def send_untraced(sender: ServiceBusSender, payload: Any, timeout: float) 
 
     The SDK would make the spans in the running task, which may serve several callers.
     """
+    sdk: Any = sender
+    kind: Any = type(sender)
     transport: Any = getattr(sender, "_amqp_transport", None)
-    is_known = all(hasattr(sender, name) for name in SENDER_HOOKS)
-    if not is_known or not all(hasattr(transport, name) for name in TRANSPORT_HOOKS):
+    if not _has_hooks(kind.send_messages, kind, transport):
         await sender.send_messages(payload, timeout=timeout)
         return
-    sdk: Any = sender
     sdk._check_live()
     message: Any = payload
     if isinstance(payload, list):
@@ -216,6 +216,14 @@ async def send_untraced(sender: ServiceBusSender, payload: Any, timeout: float) 
         apply_try_timeout=True,
         require_last_exception=True,
     )
+
+
+@cache
+def _has_hooks(send: Hashable, sender: Hashable, transport: Hashable) -> bool:
+    """Return whether a sender's class has the hooks, and `send` is the SDK's: an instrumentation's has to be called."""
+    is_sdks = isinstance(send, FunctionType) and not hasattr(send, "__wrapped__")
+    hooks = all(hasattr(sender, name) for name in SENDER_HOOKS)
+    return is_sdks and hooks and all(hasattr(transport, name) for name in TRANSPORT_HOOKS)
 
 
 async def settle_by_token(receiver: ServiceBusReceiver, status: str, tokens: list[Any]) -> None:

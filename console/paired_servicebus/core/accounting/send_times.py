@@ -47,6 +47,8 @@ def diversion_seconds(attempts: Sequence[SendAttempt], failed_over_at: float) ->
 SHORTEST_SECONDS: Final = 1e-5
 LONGEST_SECONDS: Final = 3600.0
 WINDOW_SECONDS: Final = 60
+MAX_NEW: Final = 256
+"""Calls that are sorted into buckets together."""
 
 Buckets = Mapping[int, int]
 """Calls by bucket."""
@@ -55,9 +57,11 @@ Buckets = Mapping[int, int]
 class SendTimes:
     """The calls of one entity: those since they were taken last, and those of the last minute."""
 
-    __slots__ = ("_counted", "_counts", "_recent", "_taken", "_window")
+    __slots__ = ("_counted", "_counts", "_new", "_recent", "_taken", "_window")
 
     def __init__(self) -> None:
+        self._new: list[float] = []
+        """Seconds of calls that are in no bucket yet, so that a call's end costs little."""
         self._counts: dict[int, int] = {}
         """All calls so far."""
         self._taken: Buckets = {}
@@ -67,6 +71,16 @@ class SendTimes:
 
     def add(self, seconds: float) -> None:
         """Count a call that ended after `seconds`, accepted or refused."""
+        self._new.append(seconds)
+        if len(self._new) >= MAX_NEW:
+            self._sort()
+
+    def _sort(self) -> None:
+        for seconds in self._new:
+            self._put(seconds)
+        self._new.clear()
+
+    def _put(self, seconds: float) -> None:
         if not SHORTEST_SECONDS < seconds < LONGEST_SECONDS:
             seconds = LONGEST_SECONDS if seconds >= LONGEST_SECONDS else SHORTEST_SECONDS
         part, octave = frexp(seconds)
@@ -76,11 +90,13 @@ class SendTimes:
 
     def take(self) -> Buckets:
         """Return the counts since the last call of this."""
+        self._sort()
         before, self._taken = self._taken, dict(self._counts)
         return _difference(self._taken, before)
 
     def count(self) -> None:
         """Move the window of the last minute; called once a second."""
+        self._sort()
         before = self._counted
         if self._counts != before:
             self._counted = dict(self._counts)

@@ -38,14 +38,9 @@ log = logging.getLogger(__name__)
 _complaint: Final = {"due": 0.0}
 
 
-seen: Final = {"tracer": False}
-"""The latest answer of `is_on`. The SDK itself traces a send that does not know of its tracer yet."""
-
-
 def is_on() -> bool:
     """Return whether the application has a tracer for Azure's SDKs."""
-    seen["tracer"] = found = settings.tracing_implementation() is not None
-    return found
+    return settings.tracing_implementation() is not None
 
 
 def context_of(properties: Mapping[Any, Any] | None) -> Headers:

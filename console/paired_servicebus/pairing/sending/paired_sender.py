@@ -59,7 +59,7 @@ from paired_servicebus.pairing.envelope_codec import EncodedMessage, fault_of, p
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import overlapped
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sdk_internals import batch_messages
+from paired_servicebus.pairing.sdk_internals import batch_messages, send_untraced
 from paired_servicebus.pairing.sending.amqp_link import ConnectionCutError
 from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
@@ -88,6 +88,8 @@ from paired_servicebus.pairing.sending.sender_link import Coalescer, PendingSend
 NOTE: Final = "paired namespaces: "
 """The prefix of notes on errors."""
 NOTE_LENGTH: Final = 400
+UNTRACED_SECONDS: Final = 1.0
+"""Seconds within which a healthy send does not ask again whether there is a tracer."""
 REPEAT_NOTE: Final = (
     f"{NOTE}what was sent keeps no id between two calls (a mapping, or an iterator): a repeat is a new message; send "
     "error.messages again, which have the ids of this call"
@@ -624,6 +626,7 @@ class PairedSender(SendDriver[Sendable]):
         )
         """The callers of this sender share one link: an SDK sender takes one send at a time."""
         self._is_closed = False
+        self._untraced_until = 0.0
 
     @property
     def client_identifier(self) -> str:
@@ -691,8 +694,9 @@ class PairedSender(SendDriver[Sendable]):
         if self._is_closed or timeout is not None:
             self._refuse_when_closed()
             check_timeout(timeout)
-        is_free = self._primary.is_idle and self._may_go_straight() and not self._together.under_way
-        if is_free and not tracing.seen["tracer"] and has_own_id(message):
+        link = self._primary
+        is_free = link.is_idle and not self._together.under_way and self._may_go_straight()
+        if is_free and self._is_untraced() and has_own_id(message):
             await self._go_straight(message, timeout)
             return
         messages = outgoing(message)
@@ -745,6 +749,10 @@ class PairedSender(SendDriver[Sendable]):
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
+    def _is_untraced(self) -> bool:
+        """Return whether there is no tracer, or was none in a send of the latest UNTRACED_SECONDS."""
+        return asyncio.get_running_loop().time() < self._untraced_until or not tracing.is_on()
+
     async def _go_straight(
         self,
         given: Messages,
@@ -759,7 +767,7 @@ class PairedSender(SendDriver[Sendable]):
         messages: None: the SDK gets the caller's object, which is copied before another task can change it.
         """
         steering, in_flight, link = self._steering, self._steering.in_flight, self._primary
-        payload: Any = given
+        payload: Any = whole
         if messages is not None and whole is None:
             payload = messages[0] if len(messages) == 1 else messages
         limit = self._limit if timeout is None else min(timeout, self._limit)
@@ -770,13 +778,17 @@ class PairedSender(SendDriver[Sendable]):
             link.limit_use(limit)
             messages = messages or outgoing(given)
             bodies = sum(map(body_bytes, messages))
-            tracing.is_on()
+            self._untraced_until = 0.0 if tracing.is_on() else link.began + UNTRACED_SECONDS
 
         in_flight.count += 1
         try:
             try:
                 with link as sender:
-                    await overlapped(sender.send_messages(payload, timeout=limit), prepare)
+                    if messages is None:
+                        sending = send_untraced(sender, given, limit)
+                    else:
+                        sending = sender.send_messages(payload, timeout=limit)
+                    await overlapped(sending, prepare)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                 sent = messages or outgoing(given)
                 call = self._call(sent, whole, timeout, began=steering.clock() - link.took, given=given)
