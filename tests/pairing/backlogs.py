@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from paired_servicebus.core.model.envelope import PATH, SESSION_ID, TIME_TO_LIVE
@@ -16,12 +17,25 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
 )
 from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import StoredMessage
 
 from .conftest import World
 
 _UNNAMED = object()
 """Keeps the namespace from naming a message, which has no id on the wire then."""
+
+
+SETTINGS = QueueSettings(
+    max_size_mb=5120,
+    max_delivery_count=2147483647,
+    default_ttl=None,
+    auto_delete_on_idle=None,
+    lock_duration=timedelta(minutes=1),
+    dead_letter_on_expiration=True,
+    enable_batched_operations=True,
+)
+"""Of a backlog queue, by the specification."""
 
 
 def queue_path(index: int = 0) -> str:

@@ -100,6 +100,13 @@ class World:
         )
         return await self.stack.enter_async_context(paired)
 
+    async def forced(self, **options: Any) -> PairedServiceBusClient:
+        """A pairing whose sends of orders go to the backlog."""
+        paired = await self.pair(**options)
+        paired.watch("orders")
+        paired.force("orders", by="kim")
+        return paired
+
     def _told(self, event: Event) -> None:
         self.events.append(event)
         if self.also is not None:

@@ -78,10 +78,8 @@ def state(paired: PairedServiceBusClient) -> State:
 
 
 async def forced(world: World, **options: Any) -> PairedServiceBusClient:
-    paired = await world.pair(**PATIENT | options)
+    paired = await world.forced(**PATIENT | options)
     await until(lambda: paired._standby.queues[0].link.is_open)
-    paired.watch("orders")
-    paired.force("orders", by="kim")
     return paired
 
 

@@ -224,44 +224,68 @@ async def deaf(times: int) -> str:
     return "ended by itself"
 
 
-async def test_what_ends_in_time_gives_its_result() -> None:
-    assert await bounded(asyncio.sleep(0, "result"), 5, "it") == "result"
+async def late() -> str:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(600)
+    return "a result that comes with the deadline"
 
 
-@pytest.mark.parametrize("times", [0, 1, 3])
-async def test_what_does_not_end_is_ended_even_when_it_loses_cancellations(times: int) -> None:
+async def broken() -> str:
+    raise OSError("broken")
+
+
+async def watched(wait: Awaitable[str], seconds: float, what: str, watch: Watch | None = None) -> str:
+    """`wait`, as a link awaits the SDK."""
+    loop, own = asyncio.get_running_loop(), watch or Watch("orders")
+    own.begin(seconds, what, loop, loop.time())
+    error: BaseException | None = None
+    try:
+        return await wait
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        own.finish(error)
+        if own is not watch:
+            own.stop()
+
+
+EITHER = pytest.mark.parametrize("within", [bounded, watched])
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("wait", "seconds", "ends"),
+    [
+        (lambda: asyncio.sleep(0, "in time"), 60, "in time"),
+        (late, SOON, "a result that comes with the deadline"),
+        (broken, 60, r"^broken$"),
+        (lambda: deaf(0), SOON, r"^the wait( on orders)? did not end within 0\.05 s$"),
+        (lambda: deaf(1), SOON, r"^the wait( on orders)? did not end within 0\.05 s$"),
+        (lambda: deaf(3), SOON, r"^the wait( on orders)? did not end within 0\.05 s$"),
+    ],
+    ids=["in time", "with the deadline", "an error", "cancelled", "loses one cancellation", "loses three"],
+)
+async def test_a_wait_ends_by_itself_or_in_our_time(within: Any, wait: Any, seconds: float, ends: str) -> None:
     """Ours ends it 1 s later whatever the SDK does."""
-    async with asyncio.timeout(60):
-        with pytest.raises(TimeoutError, match=r"^the wait did not end within 0\.05 s$"):
-            await bounded(deaf(times), SOON, "the wait")
     task = asyncio.current_task()
     assert task is not None
+    async with asyncio.timeout(60):
+        if ends.startswith("^"):
+            with pytest.raises(OSError, match=ends):  # TimeoutError is one
+                await within(wait(), seconds, "the wait")
+        else:
+            assert await within(wait(), seconds, "the wait") == ends
     assert task.cancelling() == 0
 
 
-async def test_a_result_that_comes_with_the_deadline_is_a_result() -> None:
-    async def late() -> str:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-        return "late"
-
-    assert await bounded(late(), SOON, "it") == "late"
-
-
-async def test_somebody_elses_cancellation_is_not_taken_for_a_deadline() -> None:
-    task = asyncio.create_task(bounded(asyncio.sleep(60), 60, "it"))
+@EITHER
+async def test_somebody_elses_cancellation_is_not_taken_for_a_deadline(within: Any) -> None:
+    task = asyncio.create_task(within(asyncio.sleep(60, ""), 60, "it"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_an_error_passes_through() -> None:
-    async def broken() -> None:
-        raise OSError("broken")
-
-    with pytest.raises(OSError, match="broken"):
-        await bounded(broken(), 5, "it")
 
 
 async def test_all_are_ended_and_one_that_never_does_is_told() -> None:
@@ -301,50 +325,20 @@ async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
     assert "a bug" in repr(tasks.failed)
 
 
-async def watched(watch: Watch, seconds: float, wait: Awaitable[str]) -> str:
-    """`wait`, as a link awaits the SDK."""
-    loop = asyncio.get_running_loop()
-    watch.begin(seconds, "a send", loop, loop.time())
-    error: BaseException | None = None
-    try:
-        return await wait
-    except BaseException as caught:
-        error = caught
-        raise
-    finally:
-        watch.finish(error)
-
-
-@pytest.mark.parametrize("times", [0, 2])
-async def test_one_watch_ends_each_wait_in_its_own_time(times: int) -> None:
+async def test_one_watch_gives_each_wait_its_own_time() -> None:
     watch = Watch("orders")
-    assert await watched(watch, 60, asyncio.sleep(0, "in time")) == "in time"
-    async with asyncio.timeout(60):
-        with pytest.raises(TimeoutError, match=r"^a send on orders did not end within 0\.05 s$"):
-            await watched(watch, SOON, deaf(times))  # shorter than what the timer was set for
-    task = asyncio.current_task()
-    assert task is not None
-    assert task.cancelling() == 0
-    assert await watched(watch, 60, asyncio.sleep(2 * CANCEL_SECONDS, "not told again")) == "not told again"
-    watch.stop()
-
-
-async def test_a_watch_that_was_set_for_a_wait_before_lets_the_next_have_its_time() -> None:
-    watch = Watch("orders")
-    assert await watched(watch, SOON, asyncio.sleep(0, "one")) == "one"
-    assert await watched(watch, 60, asyncio.sleep(2 * SOON, "two")) == "two"
-    watch.stop()
-
-
-async def test_a_watch_takes_nobody_elses_cancellation_for_its_own_and_can_end_before_its_time() -> None:
-    watch = Watch("orders")
+    assert await watched(asyncio.sleep(0, "one"), SOON, "a send", watch) == "one"
+    assert await watched(asyncio.sleep(2 * SOON, "two"), 60, "a send", watch) == "two"
+    with pytest.raises(TimeoutError):
+        await watched(deaf(2), SOON, "a send", watch)  # shorter than what the timer was set for
+    wait = asyncio.sleep(2 * CANCEL_SECONDS, "not told again")
+    assert await watched(wait, 60, "a send", watch) == "not told again"
     watch.end_now()  # nobody waits
-    for end, error in ((asyncio.Task.cancel, asyncio.CancelledError), (lambda _: watch.end_now(), TimeoutError)):
-        task = asyncio.create_task(watched(watch, 60, asyncio.sleep(60, "")))
-        await asyncio.sleep(0)
-        end(task)
-        with pytest.raises(error):
-            await task
+    task = asyncio.create_task(watched(asyncio.sleep(60, ""), 60, "a send", watch))
+    await asyncio.sleep(0)
+    watch.end_now()
+    with pytest.raises(TimeoutError):
+        await task
     watch.stop()
 
 

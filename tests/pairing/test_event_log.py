@@ -293,12 +293,3 @@ async def test_the_sdk_complains_of_links_that_it_has_no_time_to_close(
     assert [record.message for record in caplog.records] == (
         [] if ours else ["Handler cleanup did not complete; preserving the original error."]
     )
-
-
-async def test_the_sdk_still_closes_a_link_that_was_open() -> None:
-    async with _client() as client:
-        sender = client.get_queue_sender("orders")
-        keep_unopened(sender)
-        sender._running = True
-        await sender._close_handler()
-        assert not sender._running

@@ -200,10 +200,8 @@ def message(body: bytes = b"x", name: str = "1") -> EncodedMessage:
 
 async def forced(world: World, count: int, **options: Any) -> PairedServiceBusClient:
     """A pairing whose sends of orders go to open links of `count` backlog queues."""
-    paired = await world.pair(backlog_queue_count=count, enable_syphon=False, **options)
+    paired = await world.forced(backlog_queue_count=count, **options)
     await until(lambda: all(queue.link.is_open for queue in paired._standby.queues.values()))
-    paired.watch("orders")
-    paired.force("orders", by="kim")
     return paired
 
 
@@ -302,31 +300,35 @@ def kinds(paired: PairedServiceBusClient) -> set[type]:
     return {type(queue.link) for queue in paired._standby.queues.values()}
 
 
-async def test_a_client_that_cannot_be_read_has_links_of_the_sdk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable(_: object) -> Endpoint:
-        raise errors.WireUnavailableError("this client cannot be read")
-
-    monkeypatch.setattr(Endpoint, "of", unreadable)
-    paired = await forced(world, 2, **PATIENT)
-    assert kinds(paired) == {SdkSenderLink}
-    await park(paired, "a", 1)
-    assert world.parked() == 1
+def unreadable(_: object) -> Endpoint:
+    raise errors.WireUnavailableError("this client cannot be read")
 
 
-async def test_a_namespace_that_refuses_our_protocol_has_links_of_the_sdk(
-    world: World, monkeypatch: pytest.MonkeyPatch
+async def refuse(*_: object, **__: object) -> None:
+    raise errors.WireUnavailableError("the namespace refuses our protocol", "amqp:not-implemented")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "stand_in", "said"),
+    [
+        (Endpoint, "of", unreadable, []),
+        (
+            ReconnectingConnection,
+            "sender",
+            refuse,
+            ["each link to a backlog queue opens its own connection: the namespace refuses our protocol"],
+        ),
+    ],
+)
+async def test_where_our_protocol_cannot_be_used_the_links_are_the_sdks(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, stand_in: Any, said: list[str]
 ) -> None:
-    async def refuse(*_: object, **__: object) -> None:
-        raise errors.WireUnavailableError("the namespace refuses our protocol", "amqp:not-implemented")
-
-    monkeypatch.setattr(ReconnectingConnection, "sender", refuse)
+    monkeypatch.setattr(owner, name, stand_in)
     paired = await forced(world, 2, **PATIENT)
     assert kinds(paired) == {SdkSenderLink}
     await park(paired, "a", 1)
     assert world.parked() == 1
-    assert [warned.text for warned in world.told(Warned) if "own connection" in warned.text] == [
-        "each link to a backlog queue opens its own connection: the namespace refuses our protocol"
-    ]
+    assert [warned.text for warned in world.told(Warned) if "own connection" in warned.text] == said
 
 
 @pytest.mark.parametrize(("pump", "kind"), [("sdk", SdkSenderLink), ("auto", BacklogLink)])

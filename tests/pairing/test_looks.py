@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure.core.exceptions import HttpResponseError
@@ -19,7 +18,7 @@ from paired_servicebus.core.errors import CommandRefusedError, MessagesUnknownEr
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.message_view import MAX_BODY_BYTES, MAX_PAGE_BYTES, MAX_ROWS, MessageKind
 from paired_servicebus.core.model.pairing_events import BodyShown, QueueRead, Record, StateChanged
-from paired_servicebus.core.model.snapshot import DestinationView, EntityView, Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import DestinationView, Snapshot, SyphonStatus
 from paired_servicebus.engine.commands.message_requests import HIDDEN
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import first_snapshot
@@ -42,6 +41,7 @@ from servicebus_sandbox.atom import management_api as atom
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until
 from .test_console import Seat, seated
+from .test_outage import state, view
 
 FASTER = 100
 """A minute of the rows in core/backlog/depth_readings.py takes 0.6 s here."""
@@ -69,9 +69,7 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    import tempfile
-
+def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as made:
         yield Path(made)
 
@@ -265,18 +263,13 @@ async def test_a_list_of_more_pages_than_there_are_queues_is_not_read_on(world: 
 # 8).
 
 
-def state(paired: PairedServiceBusClient) -> State:
-    (view,) = paired.entity_views()
-    return view.state
-
-
 @pytest.mark.parametrize("ping", ["message", "link"])
 @pytest.mark.parametrize("entity", ["orders", "payments", "audit"])  # a queue, one with sessions, a topic
 async def test_a_probe_finds_out_what_a_send_would_and_leaves_nothing(world: World, ping: str, entity: str) -> None:
     """A random session id so that a session-enabled entity accepts it; link = attach only."""
     paired = await world.pair(ping=ping)
     paired.watch(entity, probe=True)
-    await until(lambda: state(paired) is State.HEALTHY)
+    await until(lambda: state(paired, entity) is State.HEALTHY)
     if entity != "audit":
         assert world.depth(entity) == 0
     assert paired.billed().pings >= 1
@@ -285,11 +278,11 @@ async def test_a_probe_finds_out_what_a_send_would_and_leaves_nothing(world: Wor
 async def test_an_outage_that_only_probes_can_see_fails_over_and_back(world: World) -> None:
     paired = await world.pair()
     paired.watch("orders", probe=True)
-    await until(lambda: state(paired) is State.HEALTHY)
+    await until(lambda: state(paired, "orders") is State.HEALTHY)
     heal = world.fault("refused", entity="orders")
-    await until(lambda: state(paired) is State.FAILED_OVER)
+    await until(lambda: state(paired, "orders") is State.FAILED_OVER)
     heal()
-    await until(lambda: state(paired) is State.HEALTHY)
+    await until(lambda: state(paired, "orders") is State.HEALTHY)
     states = [State(event.now) for event in world.told(StateChanged)]
     assert states == [State.HEALTHY, State.SUSPECT, State.FAILED_OVER, State.HEALTHY]
     assert paired.billed().sends == 0
@@ -299,11 +292,6 @@ async def test_an_outage_that_only_probes_can_see_fails_over_and_back(world: Wor
 
 
 MISSED = "this engine sends nothing to it: no sender is diverted; senders elsewhere are unknown"
-
-
-def view_of(paired: Any, path: str = "orders") -> EntityView:
-    """How the engine shows the entity."""
-    return next(one for one in paired.entity_views() if one.path == path)
 
 
 async def test_forcing_it_diverts_no_sender_elsewhere_and_the_answer_and_the_why_line_say_so(world: World) -> None:
@@ -316,16 +304,14 @@ async def test_forcing_it_diverts_no_sender_elsewhere_and_the_answer_and_the_why
         await sender.send_messages(ServiceBusMessage("x"))
     assert world.depth("orders") == 1
     assert answer.endswith(MISSED)
-    assert view_of(silent).why.endswith(MISSED)
-    assert (view_of(silent).carried, view_of(application).carried) == (False, True)
+    assert view(silent).why.endswith(MISSED)
+    assert (view(silent).carried, view(application).carried) == (False, True)
     assert MISSED not in application.force("orders", by="ana")
 
 
 async def test_its_syphon_leaves_what_was_parked_for_a_forced_entity_and_says_so(world: World) -> None:
     """Section 6: "Pumps skip destinations that are failed over or forced in their own engine"."""
-    silent = await world.pair(primary_name="primary", enable_syphon=True)
-    silent.watch("orders")
-    silent.force("orders", by="ana")
+    silent = await world.forced(enable_syphon=True)
     put(world, [parked("orders", "m1")], path=queue_path(0))
     await until(lambda: silent.syphon_view().status is not SyphonStatus.RUNNING and silent.queue_views()[0].set_aside)
     assert silent.syphon_view().destinations == (DestinationView(path="orders", set_aside=1, moved=0),)
@@ -343,8 +329,8 @@ async def test_an_entity_that_nothing_is_sent_to_is_unknown_while_its_namespace_
     silent = await world.pair(primary_name="primary")
     silent.watch("orders")
     world.fault("refused")
-    assert view_of(silent).state is State.UNKNOWN
-    assert view_of(silent).why == 'no sends by this engine; set probe = ["orders"] to watch it'
+    assert view(silent).state is State.UNKNOWN
+    assert view(silent).why == 'no sends by this engine; set probe = ["orders"] to watch it'
     assert (await silent.inspect()).too_large is None
 
 

@@ -36,7 +36,6 @@ from paired_servicebus.core.backlog import queue_settings
 from paired_servicebus.core.backlog.queue_settings import (
     BACKLOG_QUEUE,
     AccessRule,
-    Depth,
     QueueFacts,
     QueueStatus,
     QueueWanted,
@@ -63,7 +62,7 @@ from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings, Tier
 
-from .backlogs import queue_path
+from .backlogs import SETTINGS, queue_path
 from .conftest import World
 
 PREFIX = "primary/x-servicebus-transfer/"
@@ -113,16 +112,7 @@ async def test_queues_are_made_with_exactly_the_settings_of_the_specification(wo
     found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert found.warnings == ()
-    wanted = QueueSettings(
-        max_size_mb=5120,
-        max_delivery_count=2147483647,
-        default_ttl=None,
-        auto_delete_on_idle=None,
-        lock_duration=timedelta(minutes=1),
-        dead_letter_on_expiration=True,
-        enable_batched_operations=True,
-    )
-    assert settings(world, f"{PREFIX}0") == wanted
+    assert settings(world, f"{PREFIX}0") == SETTINGS
 
 
 async def test_a_queue_for_an_experiment_has_the_settings_that_it_needs(world: World, admin: Management) -> None:
@@ -293,23 +283,8 @@ class Scripted:
         if self.creating:
             raise self.creating.pop(0)
 
-    async def depth(self, path: str) -> Depth:
-        raise NotImplementedError
-
-    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        raise NotImplementedError
-
-    async def set_status(self, path: str, status: QueueStatus) -> None:
-        raise NotImplementedError
-
-    async def delete_queue(self, path: str) -> None:
-        raise NotImplementedError
-
     async def namespace(self) -> NamespaceInfo:
         return UNKNOWN_NAMESPACE
-
-    async def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -414,6 +389,9 @@ async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> Non
             if path.endswith("/0"):
                 raise answered(400, "that one is not allowed")
             await made.create_queue(path, wanted)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(made, name)
 
     made = management_of(world.admin("secondary"))
     world.stack.push_async_callback(made.close)

@@ -398,23 +398,27 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_so_many_at_once_and_the_others_in_their_order() -> None:
-    crowd = Crowd(OpenLimiter(width=2, lease=60))
-    tasks = [crowd.start(name) for name in "abcd"]
+@pytest.mark.parametrize(
+    ("width", "names", "cancelled", "inside"),
+    [
+        (2, "a b c d", "", "a b c d"),
+        (1, "a ping send!", "", "a send! ping"),
+        (1, "a b c", "b", "a c"),
+        (1, "a b c", "a b", "a c"),  # the turn is b's then, and it has not run yet
+    ],
+    ids=["in their order", "an application's first", "one leaves the line", "one leaves when it is called"],
+)
+async def test_so_many_at_once_and_each_in_its_turn(width: int, names: str, cancelled: str, inside: str) -> None:
+    crowd = Crowd(OpenLimiter(width=width, lease=60))
+    tasks = {name: crowd.start(name, urgent=name.endswith("!")) for name in names.split()}
     await turns()
-    assert crowd.inside == ["a", "b"]
+    assert crowd.inside == names.split()[:width]
+    for name in cancelled.split():
+        tasks[name].cancel()
+        await asyncio.sleep(0)
     crowd.leave.set()
-    await asyncio.gather(*tasks)
-    assert crowd.inside == ["a", "b", "c", "d"]
-
-
-async def test_what_an_application_waits_for_goes_first() -> None:
-    crowd = Crowd(OpenLimiter(width=1, lease=60))
-    tasks = [crowd.start("a"), crowd.start("ping"), crowd.start("send", urgent=True)]
-    await turns()
-    crowd.leave.set()
-    await asyncio.gather(*tasks)
-    assert crowd.inside == ["a", "send", "ping"]
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert crowd.inside == inside.split()
 
 
 async def test_one_that_gets_no_answer_makes_way() -> None:
@@ -427,29 +431,6 @@ async def test_one_that_gets_no_answer_makes_way() -> None:
     fourth = crowd.start("fourth")
     await asyncio.gather(third, fourth)
     assert crowd.inside == ["silent", "next", "third", "fourth"]
-
-
-async def test_one_that_leaves_the_line_holds_nobody_up() -> None:
-    crowd = Crowd(OpenLimiter(width=1, lease=60))
-    first, second, third = (crowd.start(name) for name in "abc")
-    await turns()
-    second.cancel()
-    crowd.leave.set()
-    await asyncio.gather(first, third)
-    assert crowd.inside == ["a", "c"]
-
-
-async def test_one_that_is_called_and_leaves_passes_its_turn_on() -> None:
-    crowd = Crowd(OpenLimiter(width=1, lease=60))
-    first, second, third = (crowd.start(name) for name in "abc")
-    await turns()
-    first.cancel()
-    await asyncio.sleep(0)  # the turn is the second's now, and it has not run yet
-    second.cancel()
-    crowd.leave.set()
-    await asyncio.gather(first, second, return_exceptions=True)
-    await third
-    assert crowd.inside[-1] == "c"
 
 
 async def test_a_released_lock_is_the_next_ones_and_nobody_comes_in_between() -> None:

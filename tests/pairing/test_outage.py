@@ -280,10 +280,8 @@ async def test_a_full_queue_that_blocks_its_namespace_fails_over_the_others_too(
 
 async def diverted(world: World, count: int, **options: Any) -> PairedServiceBusClient:
     """A pairing whose sends of orders go to the first backlog queue in the rotation."""
-    paired = await world.pair(failover_interval=0, backlog_queue_count=count, **options)
+    paired = await world.forced(failover_interval=0, backlog_queue_count=count, **options)
     paired._steering.draw = lambda: 0.0  # type: ignore[method-assign] # the first one is picked
-    paired.watch("orders")
-    paired.force("orders", by="ada")
     return paired
 
 

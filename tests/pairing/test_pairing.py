@@ -45,7 +45,7 @@ from paired_servicebus.pairing.opening import alias_remark, name_of
 from paired_servicebus.secret import Secret
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, QueueSettings, Right
 
-from .backlogs import parked, put, queue_path
+from .backlogs import SETTINGS, parked, put, queue_path
 from .conftest import World, until
 from .test_opening import wrong_key
 
@@ -423,14 +423,6 @@ async def test_without_the_option_an_outage_of_the_secondary_ends_pairing(
 
 # -- Backlog queues whose settings can lose an accepted message (SPEC.md section 4.2) --------------------------------
 
-USUAL = QueueSettings(
-    max_size_mb=5120,
-    max_delivery_count=2147483647,
-    default_ttl=None,
-    auto_delete_on_idle=None,
-    lock_duration=timedelta(minutes=1),
-    dead_letter_on_expiration=True,
-)
 UNSAFE: dict[str, tuple[dict[str, Any], str]] = {
     "duplicate detection": ({"requires_duplicate_detection": True}, "RequiresDuplicateDetection"),
     "time to live": (
@@ -450,7 +442,7 @@ def make(world: World, *indices: int, **changes: Any) -> None:
     if "elsewhere" in changes.values() and "elsewhere" not in {queue.path for queue in namespace.queues()}:
         namespace.create_queue("elsewhere", QueueSettings())
     for index in indices:
-        namespace.create_queue(queue_path(index), replace(USUAL, **changes))
+        namespace.create_queue(queue_path(index), replace(SETTINGS, **changes))
 
 
 @pytest.mark.parametrize(("changes", "setting"), [*UNSAFE.values(), (TOGETHER, "RequiresDuplicateDetection")])
@@ -495,12 +487,12 @@ async def test_check_is_not_ready_when_none_is_left_and_recovers(world: World) -
     """`check` is not ready when none is left."""
     paired = await world.pair(backlog_queue_count=1)
     namespace = world.sandbox["secondary"].node.namespace
-    namespace.update(namespace.queue(queue_path(0)), replace(USUAL, auto_delete_on_idle=timedelta(minutes=5)))
+    namespace.update(namespace.queue(queue_path(0)), replace(SETTINGS, auto_delete_on_idle=timedelta(minutes=5)))
     paired._inspection._settings_at = 0.0
     found = await paired.check()
     assert not found.ready
     assert "AutoDeleteOnIdle" in next(one for one in found.findings if one.what == "send to the backlog").evidence
-    namespace.update(namespace.queue(queue_path(0)), USUAL)
+    namespace.update(namespace.queue(queue_path(0)), SETTINGS)
     paired._inspection._settings_at = 0.0
     await until(lambda: paired.queue_views()[0].in_rotation is False)
     await paired.check()

@@ -91,9 +91,7 @@ async def test_which_messages_have_receipts(world: World, journal: str, delivere
 
 async def test_the_server_never_delivers_a_ping(world: World) -> None:
     """ "The server never delivers a ping": not to a plain client either; each is billed."""
-    paired = await world.pair()
-    paired.watch("orders")
-    paired.force("orders", by="kim")
+    paired = await world.forced()
     await until(lambda: world.told(PingAccepted))
     async with world.client("primary") as client, client.get_queue_receiver("orders") as receiver:
         assert await receiver.receive_messages(1, max_wait_time=1) == []

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
@@ -25,7 +25,6 @@ from servicebus_amqp.encoding.codec import (
     Int,
     Symbol,
     Timestamp,
-    UInt,
     ULong,
     described,
     encode,
@@ -266,17 +265,6 @@ def backlog(added: dict[Any, Any], **sections: Any) -> bytes:
             **sections,
         }
     ).join()
-
-
-def test_the_retired_clients_envelope_is_read() -> None:
-    """Backlog messages of the retired client are readable: timespan = described type, long, 100 ns ticks."""
-    span = Described(Symbol("com.microsoft:timespan"), 90 * 10_000_000)
-    data = backlog({PATH: "orders", SESSION_ID: "s", TIME_TO_LIVE: span, SCHEDULED: Timestamp(NOW), "n": UInt(7)})
-    moved = split(envelope_codec.restore_message(envelope_codec.open_envelope(data), now_ms=NOW))
-    assert read_header(moved.header).ttl == 90_000
-    assert read_properties(moved.properties).group_id == "s"
-    assert read_map(moved.message_annotations) == {"x-opt-scheduled-enqueue-time": NOW}
-    assert read_map(moved.application_properties) == {"n": 7}
 
 
 def test_encodings_that_are_not_the_smallest_are_read_and_left_as_they_are() -> None:
@@ -556,38 +544,6 @@ def test_a_reserved_property_is_refused(name: str | bytes) -> None:
     with pytest.raises(ValueError, match="is reserved") as refused:
         sdk_messages.outgoing(ServiceBusMessage(b"x", application_properties={name: "mine"}))
     assert isinstance(refused.value, ReservedPropertyError)
-
-
-def test_a_message_without_an_id_gets_one_and_the_same_for_every_try() -> None:
-    """A message without message_id gets one before the first attempt."""
-    message = AmqpAnnotatedMessage(data_body=b"x")
-    first, again = sdk_messages.outgoing(message)[0], sdk_messages.outgoing(message)[0]
-    assert sdk_messages.id_of(first) == sdk_messages.id_of(again) != ""
-    assert sdk_messages.id_of(message) == ""
-
-
-def test_a_message_is_copied_as_it_is() -> None:
-    """What is sent, at any try, is the message as it was at the call."""
-    message = ServiceBusMessage(b"x", message_id="mine", application_properties={"a": 1})
-    (copied,) = sdk_messages.outgoing(message)
-    assert (type(copied), str(copied)) == (ServiceBusMessage, str(message))
-    message.application_properties["a"] = 2  # type: ignore[index]
-    assert copied.application_properties == {"a": 1}
-
-
-def test_a_list_and_a_batch_become_their_messages() -> None:
-    singles = [ServiceBusMessage(b"x", message_id=str(number)) for number in range(3)]
-    batch = ServiceBusMessageBatch()
-    for single in singles:
-        batch.add_message(single)
-    assert [sdk_messages.id_of(message) for message in sdk_messages.outgoing(singles)] == ["0", "1", "2"]
-    assert [sdk_messages.id_of(message) for message in sdk_messages.outgoing(batch)] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("wrong", [7, "text", b"bytes", None])
-def test_what_is_no_message_is_a_type_error(wrong: object) -> None:
-    with pytest.raises(TypeError, match="a message is a ServiceBusMessage"):
-        sdk_messages.outgoing(wrong)
 
 
 def test_a_message_without_a_destination_says_so(approve: Approve) -> None:

@@ -29,7 +29,6 @@ from paired_servicebus.core.model.verdict import Judgement, Verdict, judge
 from paired_servicebus.core.pump.dead_letter_rules import time_left
 from paired_servicebus.pairing import (
     PairedSender,
-    PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,
     envelope_codec,
     pair_namespaces,
@@ -53,13 +52,6 @@ from .test_outage import state
 
 PATIENT = {"send_timeout": 30.0, "backlog_queue_count": 1}
 BACKLOG = "primary/x-servicebus-transfer/0"
-
-
-async def diverted(world: World, **options: Any) -> PairedServiceBusClient:
-    paired = await world.pair(**(PATIENT | options))
-    paired.watch("orders")
-    paired.force("orders", by="kim")
-    return paired
 
 
 async def test_every_sender_old_or_new_uses_the_backlog(world: World) -> None:
@@ -123,7 +115,7 @@ async def test_the_verdict_is_replaceable(world: World) -> None:
 
 async def test_a_message_too_large_for_the_backlog_is_refused_before_the_wire_with_both_sizes(world: World) -> None:
     """Section 7.4: "detect it before the wire, `BacklogMessageSizeError` with both sizes"."""
-    paired = await diverted(world)
+    paired = await world.forced(**PATIENT)
     async with paired.get_queue_sender("orders") as sender:
         await paired.stands_ready()
         with pytest.raises(BacklogMessageSizeError, match="'large' takes") as refused:
@@ -172,14 +164,14 @@ async def test_what_cannot_be_sent_is_the_callers_error_and_moves_nothing(world:
     """Section 5: "message too large, bad argument or type": "no; raised to the caller". Section 7.2: "A message that
     already carries one of the four names is refused with a `ValueError` at any time". Nothing to send is nothing sent,
     as the SDK's sender has it."""
-    paired = await (diverted(world) if forced else world.pair(**PATIENT))
+    paired = await (world.forced if forced else world.pair)(**PATIENT)
     sender = paired.get_queue_sender("orders")
     reserved = ServiceBusMessage(b"x", application_properties={b"x-ms-sessionid": "mine"})
     with pytest.raises(ReservedPropertyError):
         await sender.send_messages([ServiceBusMessage(b"good"), reserved])
     wrong: list[Any] = [7, "text", b"bytes", None, [1], [ServiceBusMessage(b"x"), None], {"colour": 1}]
     for one_of in wrong:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"a message is a ServiceBusMessage|missing 1 required"):
             await sender.send_messages(one_of)
     for timeout in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="it must be a finite number greater than 0"):
@@ -208,7 +200,7 @@ async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(wo
 @pytest.mark.parametrize("kind", ["busy", "unauthorized"])
 async def test_a_call_that_parked_some_of_its_messages_says_so_whatever_ended_it(world: World, kind: str) -> None:
     """A refusal of the rest reads as one of all of them: their caller would send nothing again, or everything."""
-    paired = await diverted(world, send_timeout=2.0)
+    paired = await world.forced(send_timeout=2.0, backlog_queue_count=1)
 
     def refuse(event: Event) -> None:
         if isinstance(event, Diverted):
@@ -235,11 +227,9 @@ async def test_an_object_that_is_sent_once_more_after_it_was_accepted_is_another
 
 async def test_of_a_batch_that_was_parked_in_part_only_the_rest_goes_to_the_primary(world: World) -> None:
     """Section 11: each id once; duplicates come from sends that timed out, not from our own choice."""
-    paired = await diverted(world)
+    paired = await world.forced(**PATIENT)
     sender = paired.get_queue_sender("orders")
-    batch = await sender.create_message_batch()
-    for name in ("1", "2"):
-        batch.add_message(ServiceBusMessage(b"x", message_id=name))
+    batch = await batch_of(sender, one("1"), one("2"))
     divert = sender._divert
 
     async def in_part(route: Any, left: list[Any], timeout: float) -> None:
@@ -292,7 +282,7 @@ async def test_a_call_that_the_end_of_the_pairing_cuts_off_says_what_is_in_doubt
 
 async def test_a_listener_that_fails_makes_no_refusal_of_what_was_accepted(world: World) -> None:
     """Section 11: what the caller was told in the end is accepted, where a namespace has accepted it."""
-    paired = await diverted(world)
+    paired = await world.forced(**PATIENT)
 
     def fail(event: Event) -> None:
         raise RuntimeError("a listener's own trouble")
@@ -329,10 +319,10 @@ def one(name: str) -> ServiceBusMessage:
     return ServiceBusMessage(b"x", message_id=name)
 
 
-async def as_batch(sender: PairedSender, names: list[str]) -> ServiceBusMessageBatch:
+async def batch_of(sender: PairedSender, *messages: Any) -> ServiceBusMessageBatch:
     batch = await sender.create_message_batch()
-    for name in names:
-        batch.add_message(one(name))
+    for message in messages:
+        batch.add_message(message)
     return batch
 
 
@@ -344,7 +334,7 @@ async def shaped(sender: PairedSender, caller: int, number: int) -> tuple[Any, l
         ([one(name) for name in names], names),
         ({"body": b"x", "message_id": names[0]}, names[:1]),
         (AmqpAnnotatedMessage(data_body=b"x", properties={"message_id": names[0]}), names[:1]),
-        (await as_batch(sender, names), names),
+        (await batch_of(sender, *map(one, names)), names),
     ]
     return shapes[number % len(shapes)]
 
@@ -378,9 +368,7 @@ async def test_sixteen_callers_share_one_sender(world: World, forced: bool) -> N
 
 
 async def test_a_cancelled_caller_leaves_the_others_alone(world: World) -> None:
-    paired = await world.pair(backlog_queue_count=1, send_timeout=30.0)
-    paired.watch("orders")
-    paired.force("orders", by="kim")
+    paired = await world.forced(**PATIENT)
     async with paired.get_queue_sender("orders") as sender:
         tasks = [asyncio.create_task(sender.send_messages(one(str(number)))) for number in range(50)]
         await asyncio.sleep(0)
@@ -417,9 +405,7 @@ async def test_scheduling_and_cancelling_work_under_a_pairing(world: World) -> N
 async def test_numbers_given_while_failed_over_are_negative_and_cannot_be_cancelled(world: World) -> None:
     """Section 7.5: "A number given while failed over is negative, since no queue of the primary has given one;
     cancelling it raises an error that names the message_id"."""
-    paired = await world.pair(**PATIENT)
-    paired.watch("orders")
-    paired.force("orders", by="kim")
+    paired = await world.forced(**PATIENT)
     async with paired.get_queue_sender("orders") as sender:
         messages = [ServiceBusMessage(b"x", message_id=name) for name in ("first", "second")]
         numbers = await sender.schedule_messages(messages, later())
@@ -451,13 +437,6 @@ async def test_what_was_scheduled_into_the_backlog_is_scheduled_at_its_destinati
 # -- What is sent again after an error keeps its identity (SPEC.md section 7.3), and a cancelled send sends no more
 
 SHORT = {"send_timeout": 1.0, "failover_interval": 60.0}
-
-
-async def batch_of(sender: Any, *messages: Any) -> Any:
-    batch = await sender.create_message_batch()
-    for message in messages:
-        batch.add_message(message)
-    return batch
 
 
 @pytest.mark.parametrize("kind", ["message", "annotated", "list", "batch", "batch of a mapping"])
@@ -574,11 +553,7 @@ def change(message: Any) -> None:
 async def payload_of(sender: PairedSender, kind: str, single: Any) -> Any:
     if kind == "list":
         return [single]
-    if kind == "batch":
-        batch = await sender.create_message_batch()
-        batch.add_message(single)
-        return batch
-    return single
+    return await batch_of(sender, single) if kind == "batch" else single
 
 
 async def find(world: World, name: str) -> ServiceBusReceivedMessage:
@@ -652,9 +627,7 @@ async def test_an_impossible_message_is_its_callers_error(world: World, times: i
 
 async def test_it_is_never_parked_pulls_no_queue_and_harms_no_caller_beside_it(world: World) -> None:
     """It raises at the caller and counts for nothing, and such a message is never parked."""
-    paired = await world.pair(backlog_queue_count=2)
-    paired.watch("orders")
-    paired.force("orders", by="ada")
+    paired = await world.forced(backlog_queue_count=2)
     async with paired.get_queue_sender("orders") as sender:
         good = [ServiceBusMessage(str(number)) for number in range(20)]
         bad = [ServiceBusMessage("x", **kind) for kind in IMPOSSIBLE.values()]
@@ -704,16 +677,9 @@ def refuse_all(world: World, *indices: int) -> None:
         namespace.send_target(queue_path(index)).intake.send = refuse
 
 
-async def forced(world: World) -> Any:
-    paired = await world.pair(backlog_queue_count=3)
-    paired.watch("orders")
-    paired.force("orders", by="ada")
-    return paired
-
-
 async def test_two_queues_that_answer_alike_stay_in_the_rotation(world: World) -> None:
     """Diverted, a second equal answer from another queue is the message's and takes no queue out of the rotation."""
-    paired = await forced(world)
+    paired = await world.forced(backlog_queue_count=3)
     refuse_all(world, 0, 1, 2)
     async with paired.get_queue_sender("orders") as sender:
         with pytest.raises(ServiceBusError) as raised:
@@ -724,7 +690,7 @@ async def test_two_queues_that_answer_alike_stay_in_the_rotation(world: World) -
 
 async def test_one_queue_that_fails_while_another_accepts_leaves_the_rotation(world: World) -> None:
     """Any other counts as before."""
-    paired = await forced(world)
+    paired = await world.forced(backlog_queue_count=3)
     refuse_all(world, 0)
     async with paired.get_queue_sender("orders") as sender:
         sender._memory.queue = 0

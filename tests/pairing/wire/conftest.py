@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -24,14 +23,9 @@ from servicebus_amqp.encoding.message_sections import (
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
-PATIENCE = 60.0
+from ..conftest import until
 
-
-async def until(what: Callable[[], Any], patience: float = PATIENCE) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(patience):
-        while not what():
-            await asyncio.sleep(0.01)
+__all__ = ["until"]
 
 
 def message(number: int = 0, size: int = 20) -> bytes:

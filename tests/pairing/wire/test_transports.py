@@ -6,8 +6,6 @@ import asyncio
 import base64
 import ssl
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -38,6 +36,7 @@ from paired_servicebus.pairing.amqp_client.endpoint import (
 from servicebus_amqp.access import read_token, sign
 from servicebus_amqp.encoding.performatives import ACCEPTED
 from servicebus_sandbox import AsyncSandboxCredential
+from tests.engine.connect_proxy import connect_proxy
 
 from .conftest import Told, World, message, until
 from .peer import listening, reply_to
@@ -95,68 +94,23 @@ async def test_a_web_server_without_websockets_is_unavailable_to_us(world: World
         await Told().sender(world.wire_to(where))
 
 
-@dataclass
-class Proxy:
-    """An HTTP proxy that knows CONNECT alone, and wants a password if it was given one."""
-
-    authorization: str | None = None
-    port: int = 0
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in head[1:] if ": " in line)
-        _, target, _ = head[0].split(" ")
-        self.asked.append((target, headers.get("Proxy-Authorization")))
-        if self.authorization is not None and headers.get("Proxy-Authorization") != self.authorization:
-            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-            await writer.drain()
-            writer.close()
-            return
-        host, port = target.rsplit(":", 1)
-        there = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await asyncio.gather(carry(reader, there[1]), carry(there[0], writer))
-
-
-async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Bytes from one to the other until either ends."""
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.close()
-
-
-@asynccontextmanager
-async def proxying(**options: Any) -> AsyncIterator[Proxy]:
-    proxy = Proxy(**options)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    async with server:
-        yield proxy
+def through(world: World, port: int) -> Endpoint:
+    settings = {"proxy_hostname": "127.0.0.1", "proxy_port": port, "username": "ann", "password": "canary"}
+    return endpoint(world, TransportType.AmqpOverWebsocket, http_proxy=settings)
 
 
 async def test_a_proxy_is_gone_through_with_its_password(world: World) -> None:
-    wanted = "Basic " + base64.b64encode(b"ann:canary").decode()
-    async with proxying(authorization=wanted) as proxy:
-        settings = {"proxy_hostname": "127.0.0.1", "proxy_port": proxy.port, "username": "ann", "password": "canary"}
-        where = endpoint(world, TransportType.AmqpOverWebsocket, http_proxy=settings)
-        await there_and_back(world, where)
-        assert proxy.asked == [(world.sandbox["contoso"].endpoint.removeprefix("sb://"), wanted)]
+    with connect_proxy({}, "ann:canary") as proxy:
+        await there_and_back(world, through(world, proxy.port))
+    assert (proxy.targets, proxy.turned_away) == ([world.sandbox["contoso"].endpoint.removeprefix("sb://")], 0)
 
 
 async def test_a_proxy_that_says_no_is_named_and_its_password_is_not(world: World) -> None:
-    async with proxying(authorization="Basic another") as proxy:
-        settings = {"proxy_hostname": "127.0.0.1", "proxy_port": proxy.port, "username": "ann", "password": "canary"}
-        where = endpoint(world, TransportType.AmqpOverWebsocket, http_proxy=settings)
-        with pytest.raises(WireConnectionError, match="the proxy answered 407") as raised:
-            await Told().sender(world.wire_to(where))
-        assert "canary" not in f"{raised.value}"
-        assert base64.b64encode(b"ann:canary").decode() not in f"{raised.value}"
+    denied = pytest.raises(WireConnectionError, match="the proxy answered 407")
+    with connect_proxy({}, "ann:another") as proxy, denied as raised:
+        await Told().sender(world.wire_to(through(world, proxy.port)))
+    assert "canary" not in f"{raised.value}"
+    assert base64.b64encode(b"ann:canary").decode() not in f"{raised.value}"
 
 
 @pytest.mark.parametrize("transport", TransportType)
