@@ -5,6 +5,6 @@ A run has chaos, recovery, quiet, and the balance. A failing seed replays exactl
     plan_generator   the values drawn by a seed      checked_world    one seed's run
     invariants       the rules checked during a run  state_invariants the rules of SPEC.md section 6
     pump_invariants  the rules of section 8          planted_bugs     deliberate mistakes
-    campaign         many seeds and all bugs         simulate_command the output
-    fleet            the same for the rules of the fleet
+    campaign         many seeds, and one bug         simulate_command all of them, and the output
+    pairing_campaign the world as a campaign runs it fleet            the same for the rules of the fleet
 """

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.printing import report_error
-from tests.simulation.fleet.fleet_simulation import run_fleet_simulation
 from tests.simulation.simulate_command import run_simulation
 
 
@@ -24,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fleet", action="store_true", help="the rules of the fleet: engines, boards, orders")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
     given = parser.parse_args(arguments)
-    run = run_fleet_simulation if given.fleet else run_simulation
+    world = "fleet" if given.fleet else "pairing"
     try:
-        return run(seeds=given.seeds, seed=given.seed, json_line=given.json)
+        return run_simulation(world, seeds=given.seeds, seed=given.seed, json_line=given.json)
     except ConfigurationError as error:
         return report_error(str(error))
 

@@ -6,107 +6,118 @@ Exit status 1: a rule was broken, or a planted bug was not caught.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.entity_state import TABLE, State
-from tests.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
-from tests.simulation.checked_world import CheckedResult, run_seed
-from tests.simulation.planted_bugs import BUGS, SHIPPED_BUGS, WITHIN
+from tests.simulation.campaign import Totals, catch, run_seeds
+from tests.simulation.fleet.fleet_campaign import FLEET
+from tests.simulation.pairing_campaign import PAIRING
+from tests.simulation.planted_bugs.bug import WITHIN
 
+WORLDS: Final = {"pairing": PAIRING, "fleet": FLEET}
 PROCESSES: Final = 2
+SEEDS_PER_CHUNK: Final = 20
+"""Minimum number of seeds for another process."""
+MAX_SHOWN: Final = 10
+"""Maximum number of failing seeds in the output."""
+
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
-def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
-    """Run the seeds 1 to `seeds` and all planted bugs; or only `seed`, with its trace if a rule is broken.
+def run_simulation(name: str, *, seeds: int, seed: int | None, json_line: bool) -> int:
+    """Run the seeds 1 to `seeds` of a world and all its bugs; or only `seed`, with its trace if a rule is broken.
 
     Raises:
         ConfigurationError: fewer than one seed.
     """
     if seed is not None:
-        return _run_one(seed, json_line=json_line)
+        return _run_one(name, seed, json_line=json_line)
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}; it must be 1 at least")
-    processes = min(PROCESSES, os.cpu_count() or 1)
-    totals = run_many(seeds, processes=processes)
-    caught = sum(catch_all(processes=processes))
-    sys.stdout.write(json.dumps(_object(totals, caught)) + "\n" if json_line else _sentences(totals, caught))
-    return 1 if totals.failing or caught < len(BUGS) else 0
+    processes, bugs = min(PROCESSES, os.cpu_count() or 1), len(WORLDS[name].bugs)
+    totals = run_many(name, seeds, processes=processes)
+    with _open_map(processes) as run:
+        caught = sum(run(_is_caught, [(name, index) for index in range(bugs)]))
+    found = _object(name, totals, caught)
+    sys.stdout.write(json.dumps(found) + "\n" if json_line else _sentences(name, totals, found))
+    return 1 if totals.failing or caught < bugs else 0
 
 
-def _run_one(seed: int, *, json_line: bool) -> int:
+def run_many(name: str, seeds: int, *, processes: int) -> Totals:
+    """Run the seeds 1 to `seeds` in chunks, and return the totals."""
+    every, totals = range(1, seeds + 1), Totals()
+    chunks = [(name, every[start : start + SEEDS_PER_CHUNK]) for start in range(0, seeds, SEEDS_PER_CHUNK)]
+    with _open_map(processes if len(chunks) > 1 else 1) as run:
+        for part in run(_run_chunk, chunks):
+            totals.add(part)
+    return totals
+
+
+def _run_chunk(asked: tuple[str, range]) -> Totals:
+    return run_seeds(WORLDS[asked[0]], asked[1])
+
+
+def _is_caught(asked: tuple[str, int]) -> bool:
+    world = WORLDS[asked[0]]
+    return catch(world, world.bugs[asked[1]]) is not None
+
+
+@contextmanager
+def _open_map(processes: int) -> Iterator[Map]:
+    """Yield `map` for this process or for several."""
+    if processes < 2:
+        yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield pool.imap_unordered
+
+
+def _run_one(name: str, seed: int, *, json_line: bool) -> int:
     """Run one seed; its trace goes to standard error, so that standard output has only the object."""
-    result = run_seed(seed, traced=True)
-    if result.broken:
+    result = WORLDS[name].run(seed, traced=True)
+    counts, broken = WORLDS[name].counts(result), [str(one) for one in result.broken]
+    if broken:
         sys.stderr.write("\n".join(result.trace) + "\n")
-    sys.stdout.write(json.dumps(_one_object(result)) + "\n" if json_line else _one_sentence(result))
-    return 1 if result.broken else 0
+    said = "\n".join(broken) or f"seed {seed}: {_listed(counts)}; no rule broken"
+    sys.stdout.write((json.dumps({"seed": seed, **counts, "broken": broken}) if json_line else said) + "\n")
+    return 1 if broken else 0
 
 
-def _object(totals: Totals, caught: int) -> dict[str, Any]:
+def _listed(counts: Any) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items())
+
+
+def _object(name: str, totals: Totals, caught: int) -> dict[str, Any]:
+    world, seconds = WORLDS[name], totals.seconds
     return {
         "seeds": totals.seeds,
-        "events": totals.events,
-        "events_per_s": round(totals.events / totals.seconds) if totals.seconds else 0,
-        "accepted": totals.accepted,
-        "delivered": totals.delivered,
-        "duplicates": totals.duplicates,
-        "lost": totals.lost,
-        "unexpected": totals.unexpected,
-        "stuck": totals.stuck,
+        "seeds_per_s": round(totals.seeds / seconds, 1) if seconds else 0,
+        "events_per_s": round(totals.counts["events"] / seconds) if seconds else 0,
+        **totals.counts,
         "failing_seeds": [seed for seed, _ in totals.failing[:MAX_SHOWN]],
-        "planted_bugs": {"total": len(BUGS), "caught": caught, "in_shipped_rules": SHIPPED_BUGS},
-        "states_reached": _states(totals.reached),
-        "transitions_reached": len(totals.reached),
-        "transitions_total": len(TABLE),
+        "planted_bugs": {"total": len(world.bugs), "caught": caught},
+        **world.facts(totals),
     }
 
 
-def _states(reached: set[tuple[str, str]]) -> int:
-    """Return whether every state was left or entered by a reached line of the table."""
-    left = {state for state, _ in reached}
-    entered = {str(now) for (was, trigger), now in TABLE.items() if (str(was), trigger.name) in reached}
-    return len((left | entered) & {str(state) for state in State})
-
-
-def _sentences(totals: Totals, caught: int) -> str:
-    found = _object(totals, caught)
+def _sentences(name: str, totals: Totals, found: dict[str, Any]) -> str:
+    bugs, options = found["planted_bugs"], WORLDS[name].options
     lines = [
-        f"{totals.seeds:,} seeds, {totals.events:,} events, {found['events_per_s']:,} a second of processor time",
-        f"{totals.accepted:,} messages accepted: {totals.lost} lost, {totals.unexpected} unexpected, "
-        f"{totals.stuck} stuck; {totals.duplicates:,} duplicates, each in one of the three windows",
-        f"states reached: {found['states_reached']} of {len(State)}; lines of the table: "
-        f"{len(totals.reached)} of {len(TABLE)}",
-        f"planted bugs caught within {WITHIN} seeds: {caught} of {len(BUGS)}; {SHIPPED_BUGS} are in shipped rules",
+        f"{totals.seeds:,} seeds, {totals.counts['events']:,} events",
+        f"a second of processor time has {found['seeds_per_s']} seeds with {found['events_per_s']:,} events",
+        *WORLDS[name].lines(totals),
+        f"planted bugs caught within {WITHIN} seeds: {bugs['caught']} of {bugs['total']}",
     ]
     lines += [f"seed {seed} {text}" for seed, text in totals.failing[:MAX_SHOWN]]
     if totals.failing:
         first = totals.failing[0][0]
         lines.append(
-            f"{len(totals.failing)} seeds broke a rule; python -m tests.simulation --seed {first} replays the first"
+            f"{len(totals.failing)} seeds broke a rule; python -m tests.simulation {options}--seed {first} replays "
+            "the first"
         )
     return "\n".join(lines) + "\n"
-
-
-def _one_object(result: CheckedResult) -> dict[str, Any]:
-    ledger = result.ledger
-    return {
-        "seed": result.seed,
-        "events": result.events,
-        "accepted": ledger.accepted,
-        "delivered": ledger.delivered,
-        "duplicates": ledger.duplicates,
-        "lost": ledger.lost,
-        "unexpected": ledger.unexpected,
-        "stuck": result.stuck,
-        "broken": [str(broken) for broken in result.broken],
-    }
-
-
-def _one_sentence(result: CheckedResult) -> str:
-    if result.broken:
-        return "".join(f"{broken}\n" for broken in result.broken)
-    accepted = result.ledger.accepted
-    return f"seed {result.seed}: {result.events:,} events, {accepted:,} messages accepted, no rule broken\n"

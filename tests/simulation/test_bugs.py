@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.campaign import catch
-from tests.simulation.planted_bugs import BUGS, WITHIN
-from tests.simulation.planted_bugs.bug import Bug
+from tests.simulation.pairing_campaign import PAIRING
+from tests.simulation.planted_bugs import BUGS
+from tests.simulation.planted_bugs.bug import WITHIN, Bug
 
 
 def test_there_are_bugs_enough_and_each_is_another() -> None:
@@ -19,5 +20,4 @@ def test_there_are_bugs_enough_and_each_is_another() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
-    result = catch(bug)
-    assert result is not None, f"not caught within {WITHIN} seeds"
+    assert catch(PAIRING, bug) is not None, f"not caught within {WITHIN} seeds"

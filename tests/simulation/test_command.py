@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from types import ModuleType
+from dataclasses import replace
 
 import pytest
 
-from tests.simulation import campaign, simulate_command
+from tests.simulation import simulate_command
 from tests.simulation.__main__ import main
-from tests.simulation.fleet import fleet_campaign, fleet_simulation
-from tests.simulation.fleet.fleet_bugs import FLEET_BUGS, FleetBug
+from tests.simulation.fleet.fleet_bugs import FLEET_BUGS
 from tests.simulation.planted_bugs import BUGS, SHIPPED_BUGS
 from tests.simulation.planted_bugs.bug import Bug
+from tests.simulation.simulate_command import WORLDS
 
 ONE = "messages for a missing destination wait for ever", "engine 0.1 starts", "BROKEN stuck"
 FLEET = "a silent engine has done it", "App-0.1 starts", 'BROKEN "done" means done'
-WORLDS = pytest.mark.parametrize(
+EACH_WORLD = pytest.mark.parametrize(
     ("options", "bugs", "failure"), [([], BUGS, ONE), (["--fleet"], FLEET_BUGS, FLEET)], ids=["pairing", "fleet"]
 )
 """The command's options, the world's bugs, and one that its first seed meets, the begin and a line of its story."""
@@ -25,25 +25,21 @@ WORLDS = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(monkeypatch, BUGS[:2], (FLEET_BUGS[0], FLEET_BUGS[2]))
+    monkeypatch.setattr(simulate_command, "PROCESSES", 1)
+    keep(monkeypatch, pairing=BUGS[:2], fleet=(FLEET_BUGS[0], FLEET_BUGS[2]))
 
 
-def keep(monkeypatch: pytest.MonkeyPatch, bugs: Sequence[Bug], fleet: Sequence[FleetBug]) -> None:
-    """Leave these planted bugs alone, and one process."""
-    places: list[tuple[ModuleType, str, object]] = [
-        (simulate_command, "BUGS", bugs), (campaign, "BUGS", bugs), (simulate_command, "PROCESSES", 1),
-        (fleet_simulation, "FLEET_BUGS", fleet), (fleet_campaign, "FLEET_BUGS", fleet),
-        (fleet_simulation, "PROCESSES", 1),
-    ]  # fmt: skip
-    for place, name, value in places:
-        monkeypatch.setattr(place, name, value)
+def keep(monkeypatch: pytest.MonkeyPatch, **bugs: tuple[Bug, ...]) -> None:
+    """Leave these planted bugs alone."""
+    for name, few in bugs.items():
+        monkeypatch.setitem(WORLDS, name, replace(WORLDS[name], bugs=few))
 
 
 def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "3", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["seeds"], said["lost"], said["unexpected"], said["stuck"]) == (3, 0, 0, 0)
-    assert said["planted_bugs"] == {"total": 2, "caught": 2, "in_shipped_rules": SHIPPED_BUGS}
+    assert (said["planted_bugs"], said["in_shipped_rules"]) == ({"total": 2, "caught": 2}, SHIPPED_BUGS)
     assert said["events"] > 6000
     assert said["events_per_s"] > 0
     assert 0 < said["transitions_reached"] <= said["transitions_total"] == 39
@@ -74,12 +70,12 @@ def test_sentences_for_people(options: list[str], sentence: str, capsys: pytest.
     assert (sentence in said.out, said.err) == (True, "")
 
 
-@WORLDS
+@EACH_WORLD
 def test_a_failing_seed_is_named_and_replayed_with_its_story(
-    options: list[str], bugs: Sequence[Bug | FleetBug], failure: tuple[str, str, str],
+    options: list[str], bugs: Sequence[Bug], failure: tuple[str, str, str],
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    keep(monkeypatch, (), ())
+    keep(monkeypatch, pairing=(), fleet=())
     what, begin, line = failure
     with next(bug for bug in bugs if bug.what == what).planted():
         assert main([*options, "--seeds", "1"]) == 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, FleetBug
-from tests.simulation.fleet.fleet_campaign import catch_fleet_bug, run_fleet_seeds
+from tests.simulation.campaign import catch, run_seeds
+from tests.simulation.fleet.fleet_bugs import FLEET_BUGS
+from tests.simulation.fleet.fleet_campaign import FLEET
 from tests.simulation.fleet.fleet_world import run_fleet_seed
+from tests.simulation.planted_bugs.bug import WITHIN, Bug
 
 FEW = 10
 """Seeds that every change runs; .ci/run adds the others."""
@@ -18,10 +20,10 @@ CHUNKS = [
 
 @pytest.mark.parametrize("seeds", CHUNKS)
 def test_no_seed_breaks_a_rule(seeds: range) -> None:
-    totals = run_fleet_seeds(seeds)
+    totals = run_seeds(FLEET, seeds)
     assert totals.failing == []
-    assert totals.acts > 10 * totals.seeds
-    assert totals.orders > 3 * totals.seeds
+    assert totals.counts["acts"] > 10 * totals.seeds
+    assert totals.counts["orders"] > 3 * totals.seeds
 
 
 def test_there_are_bugs_enough_and_each_is_another() -> None:
@@ -33,8 +35,8 @@ def test_there_are_bugs_enough_and_each_is_another() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", FLEET_BUGS, ids=lambda bug: bug.what)
-def test_a_planted_bug_is_caught(bug: FleetBug) -> None:
-    assert catch_fleet_bug(bug) is not None, f"not caught within {WITHIN} seeds"
+def test_a_planted_bug_is_caught(bug: Bug) -> None:
+    assert catch(FLEET, bug) is not None, f"not caught within {WITHIN} seeds"
 
 
 def test_a_seed_replays_exactly_with_its_story() -> None:

@@ -1,6 +1,6 @@
 """The rules of the fleet in a simulated world: engines, consoles and an enemy on two boards, in virtual time.
 
-paired_servicebus.core.fleet decides, as it is shipped: FleetMember, OrderBook, OrderDraft. The World replaces the
+paired_servicebus.core.fleet decides, as it is shipped: FleetMember, EngineOrders, OrderDraft. The World replaces the
 boards, the guard of each engine and the network. A signature is modelled: it names a key and the exact signed bytes.
 A run has chaos, recovery, new orders on a sound fleet, and their end. A failing seed replays exactly.
 
@@ -9,6 +9,6 @@ A run has chaos, recovery, new orders on a sound fleet, and their end. A failing
     sim_fleet_engine  one engine and its boots       sim_console       a console and its operator
     sim_enemy         posts of an enemy              fleet_invariants  the rules checked during a run
     fleet_run         what the parts share           fleet_world       one run
-    fleet_bugs        deliberate mistakes            fleet_campaign    many seeds and all bugs
-    engine_clock      a clock that drifts            fleet_simulation  the output
+    fleet_bugs        deliberate mistakes            fleet_campaign    the world as a campaign runs it
+    engine_clock      a clock that drifts
 """

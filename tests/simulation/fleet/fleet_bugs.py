@@ -5,9 +5,8 @@ Each must be caught within `WITHIN` seeds; the rules as shipped must pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -27,31 +26,7 @@ from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect, Or
 from paired_servicebus.core.fleet.order_rules import Rule
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.operator import fleet_question
-from tests.simulation.planted_bugs.bug import Patch
-
-WITHIN: Final = 200
-"""Seeds."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetBug:
-    """A mistake in one sentence, and the patches that make it.
-
-    rare: a seed that catches a mistake which few seeds meet; it is tried first.
-    """
-
-    what: str
-    patches: tuple[Patch, ...]
-    rare: int = 1
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """Apply the patches."""
-        with ExitStack() as stack:
-            for patch in self.patches:
-                stack.enter_context(patch.applied())
-            yield
-
+from tests.simulation.planted_bugs.bug import Bug, Patch
 
 shipped_newest: Final = Register.newest
 shipped_kept: Final[Callable[[EngineOrders], Kept]] = EngineOrders.kept.fget  # type: ignore[attr-defined]
@@ -214,8 +189,8 @@ def _age(key: Any) -> property:
     return property(lambda self: (key(self), self.order.id))
 
 
-def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> FleetBug:
-    return FleetBug(what, (Patch(owner, name, value),), rare)
+def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> Bug:
+    return Bug(what, patches=(Patch(owner, name, value),), rare=rare)
 
 
 FLEET_BUGS: Final = (

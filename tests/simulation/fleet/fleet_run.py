@@ -4,65 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,
     Order,
-    OrderRow,
     OrderText,
-    Subject,
     Watch,
 )
-from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, Undo
+from paired_servicebus.core.fleet.fleet_events import CarryOut, Undo
 from paired_servicebus.simulation.virtual_clock import VirtualClock
 from tests.simulation.fleet.fleet_plan import BEGAN, FleetCondition, FleetPlan
 from tests.simulation.fleet.sim_board import STALE_SECONDS, Network, SimBoard, SimPost
-from tests.simulation.fleet.sim_guard import Done, Held
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet.fleet_invariants import FleetChecker
+    from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine
 
 WATCH_SECONDS: Final = 120.0
 Act = CarryOut | Undo
 
 
-class EngineObserver(Protocol):
-    """The checks that an engine of the World calls; FleetChecker is the implementation."""
-
-    def decided(self, engine: Any, effect: Act) -> None:
-        """Check an effect of the order rules."""
-
-    def acted(self, engine: Any, effect: Act, done: Done, before: dict[Subject, Held], decided: float) -> None:
-        """Check an act of the guard."""
-
-    def taken_up(self, engine: Any) -> None:
-        """Check what a boot took up."""
-
-    def acted_locally(self, engine: Any, subject: Subject) -> None:
-        """Note a local operator's order."""
-
-    def answered(self, engine: Any, rows: tuple[OrderRow, ...]) -> None:
-        """Check the answers in a presence."""
-
-    def cleaned(self, engine: Any, wanted: Clean, gone: list[SimPost]) -> None:
-        """Check a cleaning."""
-
-
-class EngineOfRun(Protocol):
-    """The state of an engine that decides whether a call of its boot still counts."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether a boot runs."""
-
-    @property
-    def boots(self) -> int:
-        """Return the number of boots."""
-
-
 class FleetRun:
     """The shared parts of one run."""
 
-    checks: EngineObserver
+    checks: FleetChecker
 
     def __init__(self, plan: FleetPlan, seed: int, *, traced: bool = False) -> None:
         self.plan, self.seed = plan, seed
@@ -113,12 +80,12 @@ class FleetRun:
         if self.trace is not None:
             self.trace.append(f"{self.clock.now - BEGAN:9.3f}  {text}")
 
-    def later(self, seconds: float, engine: EngineOfRun, action: Callable[..., object], *arguments: Any) -> None:
+    def later(self, seconds: float, engine: SimFleetEngine, action: Callable[..., object], *arguments: Any) -> None:
         """Call an action of an engine's boot later, unless that boot has ended."""
         self.clock.at(self.clock.now + seconds, self._if_alive, engine, engine.boots, action, arguments)
 
     @staticmethod
-    def _if_alive(engine: EngineOfRun, boot: int, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def _if_alive(engine: SimFleetEngine, boot: int, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         if engine.is_alive and engine.boots == boot:
             action(*arguments)
 

@@ -17,8 +17,6 @@ from tests.simulation.planted_bugs.bug import Bug
 from tests.simulation.planted_bugs.pairing_bugs import PAIRING_BUGS
 from tests.simulation.planted_bugs.pump_bugs import PUMP_BUGS
 
-WITHIN: Final = 200
-"""Seeds."""
 BUGS: Final[tuple[Bug, ...]] = (*PUMP_BUGS, *PAIRING_BUGS, *ADAPTER_BUGS)
 SHIPPED_BUGS: Final = sum(bug.is_shipped for bug in BUGS)
 """Number of bugs in shipped rules."""

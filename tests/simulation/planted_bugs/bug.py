@@ -13,6 +13,8 @@ from paired_servicebus.simulation.world import AS_SHIPPED, WorldParts
 
 PACKAGES: Final = ("paired_servicebus", "tests.simulation")
 SHIPPED: Final = "paired_servicebus.core."
+WITHIN: Final = 200
+"""Seeds within which each mistake must be caught."""
 
 
 class Patch(NamedTuple):
