@@ -10,9 +10,12 @@ import msgspec
 import pytest
 
 from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, FleetView
 from paired_servicebus.core.model.snapshot import ParkedView, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.fleet_question import FleetRequest, draft_order, reach_text
+from paired_servicebus.core.operator.fleet_sentences import engines_part
 from paired_servicebus.engine.control.console_view import (
     CHANGE_BURST,
     CHANGE_BYTES_A_SECOND,
@@ -111,6 +114,18 @@ def test_a_view_full_of_claims_is_bounded_and_lists_what_an_operator_needs(wide:
 def test_a_fleet_of_200_engines_is_listed_whole() -> None:
     view = replace(fleet_views.calm(), engines=tuple(fleet_views.engine(number) for number in range(200)))
     assert (bound_fleet(view).engines, bound_fleet(view).unlisted) == (view.engines, 0)
+
+
+def test_engines_that_a_console_does_not_list_are_counted_and_addressed() -> None:
+    """ "Engines that it does not list are counted and addressed all the same." """
+    many = tuple(fleet_views.engine(number, host="h" * 60) for number in range(500))
+    shown = bound_fleet(replace(fleet_views.calm(), engines=many, expected=500))
+    assert shown.unlisted > 0
+    assert engines_part(shown)[0] == f"500 engines: {500 - shown.unlisted} healthy · {shown.unlisted} not listed"
+    wanted = FleetRequest(command=Command(action_id="force", scope="entity", targets=("orders",)))
+    draft = draft_order(shown, wanted, primary="a", secondary="b", now=START)
+    assert (draft.text.reach, draft.to_type, draft.needs_partial) == (500, "500", "")
+    assert reach_text(shown, None) == "the fleet (500 engines)"
 
 
 def test_changes_of_the_fleet_have_a_budget() -> None:

@@ -39,12 +39,14 @@ class Expected:
     """Names of further ones."""
     unnamed: int = 0
     """Further ones, of which only the number is known."""
+    unlisted: int = 0
+    """Further ones that a console does not get: most of them report."""
     claimed: int = 0
     """Engines that are only claimed, in a flood: they are none of the above."""
 
     @property
     def count(self) -> int:
-        return len(self.present) + len(self.never_heard) + self.unnamed
+        return len(self.present) + len(self.never_heard) + self.unnamed + self.unlisted
 
     @property
     def silent(self) -> tuple[tuple[str, float | None], ...]:
@@ -53,14 +55,18 @@ class Expected:
         return (*silent, *((name, None) for name in self.never_heard))
 
 
-def addressed_engines(engines: tuple[str, ...] | None, known: Iterable[FleetEngine], expect: Expect = None) -> Expected:
+def addressed_engines(
+    engines: tuple[str, ...] | None, known: Iterable[FleetEngine], expect: Expect = None, *, unlisted: int = 0
+) -> Expected:
     """Return the engines that an order addresses.
 
     Args:
         engines: the names that the order has; None: all.
         known: the engines of the roster. Those that are only claimed are counted apart, unless the order names them.
         expect: what pairing.toml expects. If it has names, other engines are claims that nothing waits for.
+        unlisted: further engines of the roster, of which only the number is known.
     """
+    unlisted = unlisted if engines is None and not isinstance(expect, tuple) else 0
     names = expect if isinstance(expect, tuple) and expect else None
     if engines is not None:
         names = engines
@@ -71,7 +77,8 @@ def addressed_engines(engines: tuple[str, ...] | None, known: Iterable[FleetEngi
     return Expected(
         present=present,
         never_heard=tuple(missing.values()),
-        unnamed=max(0, expect - len(present)) if isinstance(expect, int) and engines is None else 0,
+        unnamed=max(0, expect - len(present) - unlisted) if isinstance(expect, int) and engines is None else 0,
+        unlisted=unlisted,
         claimed=len(meant) - len(present),
     )
 

@@ -279,7 +279,7 @@ class FleetView:
     missing: tuple[str, ...] = ()
     """Expected names that were not heard."""
     unlisted: int = 0
-    """Further engines, which a console does not get: most of them report, and are healthy or claimed."""
+    """Further engines that have not ended, which a console does not get: most report, and are healthy or claimed."""
     unread: int = 0
     """Messages of the orders board that are known to lie unread; 0: its end is reached."""
     unread_since: float | None = None

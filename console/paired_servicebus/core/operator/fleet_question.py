@@ -188,7 +188,7 @@ def reach_text(view: FleetView, engines: tuple[str, ...] | None) -> str:
     """Return the reach: "the fleet (20 engines)", or "1 engine: web-3"."""
     if engines is not None:
         return f"{plural(len(engines), 'engine')} ({names(engines, 3)})"
-    return f"the fleet ({plural(len(fleet_sentences.present(view)), 'engine')})"
+    return f"the fleet ({plural(fleet_sentences.present_count(view), 'engine')})"
 
 
 def fleet_title(wanted: FleetRequest, view: FleetView) -> str:
@@ -393,7 +393,8 @@ def draft_order(view: FleetView, wanted: FleetRequest, *, primary: str, secondar
     _check(verb, engines, wanted.stands_for)
     expect = expected_of(view)
     me = next((one for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot)), None)
-    expected = addressed_engines(engines, view.engines, expect)
+    unlisted = 0 if view.is_flooded else view.unlisted
+    expected = addressed_engines(engines, view.engines, expect, unlisted=unlisted)
     issued_at = _issue(view, verb, command, now - (view.clock_offset or 0.0))
     stands_for = (wanted.stands_for or DEFAULT_STANDING_SECONDS) if verb.stands else MAX_STANDING_SECONDS
     text = OrderText(

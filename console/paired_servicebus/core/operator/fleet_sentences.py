@@ -230,6 +230,11 @@ def present(view: FleetView) -> tuple[FleetEngine, ...]:
     return worst_first(one for one in view.engines if one.status is not FleetStatus.ENDED)
 
 
+def present_count(view: FleetView) -> int:
+    """Return the number of engines that have not said goodbye, those that a console does not get included."""
+    return len(present(view)) + view.unlisted
+
+
 def worst_first(engines: Iterable[FleetEngine]) -> tuple[FleetEngine, ...]:
     """Return engines, the worst first, then by name."""
     return tuple(sorted(engines, key=lambda one: (_place(one.state), natural(one.engine), one.boot)))
@@ -265,7 +270,8 @@ def engine_counts(view: FleetView) -> tuple[tuple[str, int], ...]:
 
 def engines_part(view: FleetView) -> Part:
     """Return "20 engines: 17 failed over · 1 healthy · 2 silent"."""
-    total, counts = len(present(view)), states_text(engine_counts(view))
+    total, counts = present_count(view), states_text(engine_counts(view))
+    counts += f"{BETWEEN}{view.unlisted:,} not listed" if view.unlisted else ""
     of = f" of {view.expected:,} expected" if view.expected is not None and view.expected > total else ""
     full = f"{plural(total, 'engine')}{of}: {counts}" if counts else f"no engine heard{of}"
     return (full, f"{plural(total, 'engine')}: {counts}") if of and counts else (full,)

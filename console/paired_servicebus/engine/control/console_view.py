@@ -63,11 +63,12 @@ def bound_fleet(view: FleetView) -> FleetView:
     """Return the view with at most MAX_FLEET_BYTES: the engines that need an operator are listed first, then others."""
     ranked = sorted(view.engines, key=lambda one: _rank(one, view))
     engines = {(one.engine, one.boot) for one in _fitting(ranked, ENGINE_BYTES)}
+    left_out = [one for one in view.engines if (one.engine, one.boot) not in engines]
     entities = _shorten(view.entities, ENTITY_BYTES // 2, lambda one: replace(one, engines=()))
     return replace(
         view,
         engines=tuple(one for one in view.engines if (one.engine, one.boot) in engines),
-        unlisted=len(view.engines) - len(engines),
+        unlisted=sum(1 for one in left_out if one.status is not FleetStatus.ENDED),
         entities=tuple(_fitting(entities, ENTITY_BYTES)),
         orders=tuple(_fitting(_shorten(view.orders, ORDER_BYTES // 2, _without_names), ORDER_BYTES)),
     )

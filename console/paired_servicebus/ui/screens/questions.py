@@ -506,7 +506,7 @@ class ReachDialog(QuestionDialog[Reach]):
 
     def __init__(self, action: ConsoleAction, aim: Command, newest: Newest, *, cannot_sign: str) -> None:
         snapshot = newest().snapshot
-        known = len(words.present(snapshot.fleet)) if snapshot is not None and snapshot.fleet is not None else 0
+        known = words.present_count(snapshot.fleet) if snapshot is not None and snapshot.fleet is not None else 0
         fleet = f"The fleet, {plural(known, 'engine')}"
         super().__init__(newest, (), ((Reach.HERE, "Only this engine"), (Reach.FLEET, fleet)))
         self.act, self.aim = action, aim
