@@ -42,11 +42,12 @@ _CLOCK_FIELDS = ("advance_s",)
 _USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state, POST /tokens, POST /clock or GET /clock"
 
 
-class HttpControlServer:
+class HttpControlServer(HttpPort):
     """The control URL of some namespaces. Open it once, close it once."""
 
     def __init__(self, nodes: Callable[[], Sequence[NamespaceServer]], issuer: Issuer, clock: SandboxClock) -> None:
         """Serve; `nodes` returns the present namespaces."""
+        super().__init__("the control URL", log=log)
         self._nodes = nodes
         self._issuer = issuer
         self._clock = clock
@@ -58,17 +59,13 @@ class HttpControlServer:
             ("POST", "/clock"): self._set_clock,
             ("GET", "/clock"): self._tell_clock,
         }
-        self._port = HttpPort("the control URL", self._serve, log=log)
         self._host = ""
         self._secret = f"/{secrets.token_urlsafe(18)}"
 
     async def open(self, host: str, port: int = 0) -> str:
         """Listen; return the URL without a slash at its end. Raises ListenError."""
         self._host = host
-        return f"http://{host}:{await self._port.open(host, port)}{self._secret}"
-
-    async def close(self) -> None:
-        await self._port.close()
+        return f"http://{host}:{await self.listen(host, port)}{self._secret}"
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -173,7 +170,7 @@ class HttpControlServer:
     async def _object(self, request: web.BaseRequest, fields: Sequence[str]) -> dict[str, Any]:
         """Return the body, an object with only these fields."""
         try:
-            wanted = json.loads(await self._port.http.body_of(request))
+            wanted = json.loads(await self.body_of(request))
         except (ValueError, RecursionError) as error:
             raise _Refusal(400, f"the body is not JSON: {error}") from error
         if not isinstance(wanted, dict):

@@ -28,7 +28,7 @@ from servicebus_amqp.server.listener import ListenError
 from servicebus_sandbox.access.authorization import TENANT, Identity, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
-from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
+from servicebus_sandbox.arm.resource_manager import ResourceManager
 from servicebus_sandbox.atom.entity_xml import new_key
 from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
@@ -308,18 +308,23 @@ class Sandbox:
             control = HttpControlServer(running.nodes, issuer, clock)
             stack.push_async_callback(control.close)
             places = [_place(namespace) for namespace in running]
-            manager = ResourceManager(
-                places, issuer=issuer, clock=clock.time_of_day, owner=running, time=clock, activation_s=activation_s
+            arm = ResourceManager(
+                places,
+                issuer=issuer,
+                clock=clock.time_of_day,
+                owner=running,
+                time=clock,
+                activation_s=activation_s,
+                tls=tls,
             )
-            arm = ArmServer(manager, tls=tls)
             stack.push_async_callback(arm.close)
             tokens = TokenEndpoint(issuer, identities or (Identity(ANYBODY, new_key()),), tls=tls)
             stack.push_async_callback(tokens.close)
             await tokens.open(listen, token_port)
             control_url = await control.open(HOST, control_port)
-            arm_url = f"https://{host_for(listen)}:{await arm.open(listen)}"
+            arm_url = f"https://{host_for(listen)}:{await arm.listen(listen)}"
             _warn_of_names(running)
-            yield cls(running, certificates.ca_file, control_url, arm_url, tokens, manager, running.specs())
+            yield cls(running, certificates.ca_file, control_url, arm_url, tokens, arm, running.specs())
 
 
 async def _open(

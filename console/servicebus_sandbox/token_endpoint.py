@@ -24,7 +24,7 @@ from servicebus_sandbox.access.authorization import (
     Identity,
     Issuer,
 )
-from servicebus_sandbox.serving.http_server import HttpPort
+from servicebus_sandbox.serving.http_server import HttpPort, HttpRefusal
 from servicebus_sandbox.serving.process_settings import host_for
 
 log = logging.getLogger(__name__)
@@ -39,30 +39,18 @@ _METHODS: Final = dict.fromkeys((*_METADATA, _KEYS), "GET") | dict.fromkeys(_TOK
 _LONGEST_ECHO: Final = 100
 
 
-class TokenRefusal(Exception):
-    """An answer of OAuth: the status, its error code, and one sentence."""
-
-    def __init__(self, status: int, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.code = code
-
-
-class TokenEndpoint:
+class TokenEndpoint(HttpPort):
     """The port that issues tokens to identities. Open it once, close it once."""
 
     def __init__(self, issuer: Issuer, identities: Sequence[Identity], *, tls: ssl.SSLContext) -> None:
         self.issuer = issuer
-        self._port = HttpPort("the token endpoint", self._serve, log=log, tls=tls)
+        super().__init__("the token endpoint", log=log, tls=tls)
         self._authority = ""
         self.identities = tuple(identities)
 
     async def open(self, host: str, port: int = 0) -> None:
         """Listen. Raises ListenError."""
-        self._authority = f"{host_for(host)}:{await self._port.open(host, port)}"
-
-    async def close(self) -> None:
-        await self._port.close()
+        self._authority = f"{host_for(host)}:{await self.listen(host, port)}"
 
     def managed_identity(self, identity: Identity) -> dict[str, str]:
         """Return the variables that make a program use the identity as its managed one."""
@@ -80,7 +68,7 @@ class TokenEndpoint:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return web.json_response(await self._answer(request))
-        except TokenRefusal as refusal:
+        except HttpRefusal as refusal:
             sentence = str(refusal)
             body: dict[str, Any] = {"error": refusal.code, "error_description": sentence}
             body |= {"statusCode": refusal.status, "message": sentence}  # App Service's form
@@ -92,14 +80,14 @@ class TokenEndpoint:
             return self._answer_managed(request)
         tenant, _, rest = path.partition("/")
         if _METHODS.get(rest) != request.method:
-            raise TokenRefusal(
+            raise HttpRefusal(
                 404,
                 "invalid_request",
                 f"nothing answers {request.method} {request.path[:_LONGEST_ECHO]}; there are GET /{_MANAGED}, "
                 f"GET /TENANT/{_METADATA[1]} and POST /TENANT/{_TOKENS[1]}",
             )
         if tenant.lower() not in (ADFS, self.issuer.tenant.lower()):
-            raise TokenRefusal(
+            raise HttpRefusal(
                 400,
                 "invalid_tenant",
                 f"AADSTS90002: Tenant '{tenant[:_LONGEST_ECHO]}' not found. The sandbox has {self.issuer.tenant}, and "
@@ -112,12 +100,12 @@ class TokenEndpoint:
     def _answer_managed(self, request: web.BaseRequest) -> dict[str, Any]:
         identity = self._find(secret=request.headers.get("X-IDENTITY-HEADER", ""))
         if identity is None:
-            raise TokenRefusal(
+            raise HttpRefusal(
                 401, "invalid_client", "X-IDENTITY-HEADER is not the IDENTITY_HEADER of an identity of this sandbox"
             )
         asked = request.query.get("client_id", identity.client_id)
         if asked != identity.client_id:
-            raise TokenRefusal(
+            raise HttpRefusal(
                 400, "invalid_request", f"No managed identity has the client_id '{asked[:_LONGEST_ECHO]}'."
             )
         resource = request.query.get("resource", "")
@@ -125,15 +113,15 @@ class TokenEndpoint:
         return _body(token) | {"expires_on": str(token.expires_on), "resource": resource, "client_id": asked}
 
     async def _answer_client(self, request: web.BaseRequest) -> dict[str, Any]:
-        sent = (await self._port.http.body_of(request)).decode("utf-8", "replace")
+        sent = (await self.body_of(request)).decode("utf-8", "replace")
         form = {name: values[-1] for name, values in parse_qs(sent).items()}
         if form.get("grant_type") != "client_credentials":
-            raise TokenRefusal(
+            raise HttpRefusal(
                 400, "unsupported_grant_type", "The sandbox issues tokens for client_credentials with a client_secret."
             )
         identity = self._find(secret=form.get("client_secret", ""))
         if identity is None or identity.client_id != form.get("client_id"):
-            raise TokenRefusal(
+            raise HttpRefusal(
                 401, "invalid_client", "AADSTS7000215: Invalid client secret provided, or an unknown client_id."
             )
         return _body(self._issue(identity, form.get("scope") or form.get("resource", "")))
@@ -145,11 +133,11 @@ class TokenEndpoint:
         return found[0] if found else None
 
     def _issue(self, identity: Identity, scope: str) -> AccessToken:
-        """Return a token for a scope or resource. Raises TokenRefusal for one that the sandbox does not serve."""
+        """Return a token for a scope or resource. Raises HttpRefusal for one that the sandbox does not serve."""
         resource = next((word for word in scope.split() if "://" in word), scope).removesuffix("/.default").rstrip("/")
         if resource not in RESOURCES:
             known = ", ".join(RESOURCES)
-            raise TokenRefusal(
+            raise HttpRefusal(
                 400,
                 "invalid_resource",
                 f"AADSTS500011: The resource '{scope[:_LONGEST_ECHO]}' was not found; there are {known}.",

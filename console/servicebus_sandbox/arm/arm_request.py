@@ -41,7 +41,7 @@ from servicebus_sandbox.broker.subscription_rules.rules import (
     TrueFilter,
 )
 from servicebus_sandbox.broker.topology.namespace import Entity
-from servicebus_sandbox.serving.http_server import FaultGate
+from servicebus_sandbox.serving.http_server import FaultGate, HttpRefusal
 from servicebus_sandbox.specs import NamespaceSpec
 
 # The JSON of entities, rules and authorization rules in Azure Resource Manager, both ways.
@@ -412,15 +412,6 @@ class ArmResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class ArmRefusal(Exception):
-    """An answer with an error: HTTP status, ARM's code, one sentence."""
-
-    def __init__(self, status: int, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.code = code
-
-
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
     """A request with a valid address."""
@@ -444,15 +435,15 @@ class ArmRequest:
 
     @property
     def place(self) -> ArmNamespace:
-        """Return the namespace of the address. Raises ArmRefusal (404)."""
+        """Return the namespace of the address. Raises HttpRefusal (404)."""
         place, group = self.places.get(self.names[0]), self.address.group
         if place is None or not place.is_in(group):
             code = "ParentResourceNotFound" if len(self.words) > 1 else "ResourceNotFound"
             where = "" if group is None else f" in the resource group '{group}'"
-            raise ArmRefusal(404, code, f"there is no namespace '{self.names[0]}'{where}")
+            raise HttpRefusal(404, code, f"there is no namespace '{self.names[0]}'{where}")
         if len(self.words) > 1 and not self.is_ready(place):
             sentence = f"SubCode=40901. The creation of '{place.node.name}' is under way; try again"
-            raise ArmRefusal(429, "TooManyRequests", sentence)
+            raise HttpRefusal(429, "TooManyRequests", sentence)
         return place
 
     def is_ready(self, place: ArmNamespace) -> bool:
@@ -460,20 +451,20 @@ class ArmRequest:
         return self.places.clock() >= place.ready_at
 
     def body(self) -> Json:
-        """Return the body. Raises ArmRefusal (400) if it is not a JSON object."""
+        """Return the body. Raises HttpRefusal (400) if it is not a JSON object."""
         try:
             found = json.loads(self.request.body or b"{}")
         except (ValueError, RecursionError) as error:
-            raise ArmRefusal(400, "InvalidRequestContent", f"the body is not JSON: {error}") from error
+            raise HttpRefusal(400, "InvalidRequestContent", f"the body is not JSON: {error}") from error
         if not isinstance(found, dict):
-            raise ArmRefusal(400, "InvalidRequestContent", "the body has to be an object")
+            raise HttpRefusal(400, "InvalidRequestContent", "the body has to be an object")
         return found
 
     def part_of_body(self, name: str) -> Json:
-        """Return an object in the body, empty if it is missing. Raises ArmRefusal (400)."""
+        """Return an object in the body, empty if it is missing. Raises HttpRefusal (400)."""
         found = self.body().get(name)
         if found is not None and not isinstance(found, dict):
-            raise ArmRefusal(400, "InvalidRequestContent", f"'{name}' has to be an object")
+            raise HttpRefusal(400, "InvalidRequestContent", f"'{name}' has to be an object")
         return found or {}
 
     def resource(self, names: Sequence[str], properties: Json) -> Json:
@@ -504,7 +495,7 @@ class ArmRequest:
     def _number(self, name: str, default: int) -> int:
         text = self.request.query.get(name, str(default))
         if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise ArmRefusal(400, "BadRequest", f"{name} is '{text}'; it has to be a whole number, 0 or more")
+            raise HttpRefusal(400, "BadRequest", f"{name} is '{text}'; it has to be a whole number, 0 or more")
         return int(text)
 
 

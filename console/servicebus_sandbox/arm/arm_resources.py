@@ -16,7 +16,6 @@ from servicebus_sandbox.arm.arm_request import (
     Actions,
     Answer,
     ArmNamespace,
-    ArmRefusal,
     ArmRequest,
     ArmResponse,
     Json,
@@ -39,6 +38,7 @@ from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Tier
 from servicebus_sandbox.broker.subscription_rules.rules import Rule, RuleSet
 from servicebus_sandbox.broker.topology.namespace import Entity, Subscription, check_settings
 from servicebus_sandbox.faults import FaultTerms
+from servicebus_sandbox.serving.http_server import HttpRefusal
 from servicebus_sandbox.specs import NamespaceSpec
 
 # Namespaces in ARM: list, show, create, change, delete; their network rules.
@@ -76,7 +76,7 @@ def _patch_namespace(call: ArmRequest) -> ArmResponse:
     place, tags = call.place, _tags(call)
     tier = _tier(call, default=place.node.namespace.tier)
     if tier is not place.node.namespace.tier:
-        raise ArmRefusal(400, "BadRequest", f"'{place.node.name}' stays of the tier {place.node.namespace.tier}")
+        raise HttpRefusal(400, "BadRequest", f"'{place.node.name}' stays of the tier {place.node.namespace.tier}")
     place.capacity, kept = _capacity(call, tier, default=place.capacity), _kept(call)
     _keep(place, kept)
     place.updated_at = call.places.clock()
@@ -90,9 +90,9 @@ async def _open(call: ArmRequest) -> ArmNamespace:
     capacity, kept, activation = _capacity(call, tier, default=1), _kept(call), call.places.activation_s
     complaint = _complaint_about(name)
     if complaint is not None:
-        raise ArmRefusal(400, "BadRequest", complaint)
+        raise HttpRefusal(400, "BadRequest", complaint)
     if not isinstance(region, str) or not region:
-        raise ArmRefusal(400, "LocationRequired", "'location' is missing; name the region of the namespace")
+        raise HttpRefusal(400, "LocationRequired", "'location' is missing; name the region of the namespace")
     place = await _owner(call).open(NamespaceSpec(name, tier=tier, region=region))
     if activation:
         place.node.faults.add("refused", terms=FaultTerms(duration_s=activation))
@@ -104,13 +104,13 @@ async def _open(call: ArmRequest) -> ArmNamespace:
 
 
 def _kept(call: ArmRequest) -> Json:
-    """Return the properties of the body that are kept. Raises ArmRefusal (400)."""
+    """Return the properties of the body that are kept. Raises HttpRefusal (400)."""
     given = call.part_of_body("properties")
     found = {name: given[name] for name in _KEPT if given.get(name) is not None}
     for name, value in found.items():
         if not any(value is one or (isinstance(value, str) and value == one) for one in _KEPT[name]):
             allowed = ", ".join(map(str, _KEPT[name])).replace("True", "true").replace("False", "false")
-            raise ArmRefusal(400, "BadRequest", f"{name} is {value!r}; it is one of {allowed}")
+            raise HttpRefusal(400, "BadRequest", f"{name} is {value!r}; it is one of {allowed}")
     return found
 
 
@@ -128,7 +128,7 @@ async def _delete_namespace(call: ArmRequest) -> ArmResponse:
         name, owner = place.node.name, _owner(call)
         for alias in places.aliases.values():
             if name in (alias.primary, alias.partner) and alias.partner:
-                raise ArmRefusal(409, "Conflict", f"'{name}' is paired as '{alias.name}'; break that pairing first")
+                raise HttpRefusal(409, "Conflict", f"'{name}' is paired as '{alias.name}'; break that pairing first")
         places.remove(place)
         await owner.end(name)
     return ArmResponse(202, headers=_operation(call, name, place.node.region, "Deleted"))
@@ -152,7 +152,7 @@ def _operation_result(call: ArmRequest) -> ArmResponse:
     query = call.request.query
     place, is_deletion = call.places.get(query.get("resourceName", "")), query.get("operationType") == "Deleted"
     if place is None and not is_deletion:
-        raise ArmRefusal(404, "ResourceNotFound", f"there is no operation '{call.names[1]}'")
+        raise HttpRefusal(404, "ResourceNotFound", f"there is no operation '{call.names[1]}'")
     is_done = place is None if is_deletion else place is not None and call.is_ready(place)
     if query.get("isAsyncHeader") == "true":
         return ArmResponse(200, {"name": call.names[1], "status": "Succeeded" if is_done else "InProgress"})
@@ -163,7 +163,7 @@ def _operation_result(call: ArmRequest) -> ArmResponse:
 
 def _owner(call: ArmRequest) -> NamespaceOwner:
     if call.places.owner is None:
-        raise ArmRefusal(403, "Forbidden", "this sandbox keeps the namespaces it began with, and takes no more")
+        raise HttpRefusal(403, "Forbidden", "this sandbox keeps the namespaces it began with, and takes no more")
     return call.places.owner
 
 
@@ -192,7 +192,7 @@ def _tier(call: ArmRequest, *, default: Tier = Tier.STANDARD) -> Tier:
     sku = call.part_of_body("sku")
     name = sku.get("name", default.value)
     if name not in list(Tier):
-        raise ArmRefusal(400, "BadRequest", f"sku.name is {name!r}; it is one of {', '.join(Tier)}")
+        raise HttpRefusal(400, "BadRequest", f"sku.name is {name!r}; it is one of {', '.join(Tier)}")
     return Tier(name)
 
 
@@ -202,7 +202,7 @@ def _capacity(call: ArmRequest, tier: Tier, *, default: int) -> int:
         return default
     if given not in _CAPACITIES:
         allowed = ", ".join(map(str, _CAPACITIES))
-        raise ArmRefusal(400, "BadRequest", f"sku.capacity is {given!r}; messaging units are one of {allowed}")
+        raise HttpRefusal(400, "BadRequest", f"sku.capacity is {given!r}; messaging units are one of {allowed}")
     return int(given)
 
 
@@ -261,7 +261,7 @@ def _network_rules(call: ArmRequest) -> Json:
 
 def _only_network_rules(call: ArmRequest) -> str:
     if call.names[1].lower() != _DEFAULT:
-        raise ArmRefusal(404, "ResourceNotFound", f"there are no network rules '{call.names[1]}', only '{_DEFAULT}'")
+        raise HttpRefusal(404, "ResourceNotFound", f"there are no network rules '{call.names[1]}', only '{_DEFAULT}'")
     return _DEFAULT
 
 
@@ -274,7 +274,7 @@ def _put_network_rules(call: ArmRequest) -> ArmResponse:
     found = _describe_network_rules(call, _only_network_rules(call))
     for name, value in call.part_of_body("properties").items():
         if value is not None and value != _network_rules(call).get(name):
-            raise ArmRefusal(400, "BadRequest", f"{name} cannot be {value!r}: the sandbox has no firewall")
+            raise HttpRefusal(400, "BadRequest", f"{name} cannot be {value!r}: the sandbox has no firewall")
     return ArmResponse(200, found)
 
 
@@ -440,7 +440,7 @@ def _access_rule(call: ArmRequest) -> AuthorizationRule:
     name = call.names[-1]
     rule = _access_rules(call).get(name.lower())
     if rule is None:
-        raise ArmRefusal(404, "NotFound", f"there is no authorization rule '{name}'")
+        raise HttpRefusal(404, "NotFound", f"there is no authorization rule '{name}'")
     return rule
 
 
@@ -467,7 +467,7 @@ def _regenerate(call: ArmRequest) -> ArmResponse:
     rule, body = _access_rule(call), call.body()
     which, key = body.get("keyType"), body.get("key") or new_key()
     if which not in _KEY_TYPES or not isinstance(key, str):
-        raise ArmRefusal(400, "BadRequest", f"'keyType' is {which!r}; it is one of {', '.join(_KEY_TYPES)}")
+        raise HttpRefusal(400, "BadRequest", f"'keyType' is {which!r}; it is one of {', '.join(_KEY_TYPES)}")
     rule = replace(rule, primary_key=key) if which == _KEY_TYPES[0] else replace(rule, secondary_key=key)
     _store_access(call, _access_rules(call) | {rule.name.lower(): rule})
     return _keys_of(call, rule)

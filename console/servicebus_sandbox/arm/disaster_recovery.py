@@ -11,7 +11,6 @@ from servicebus_sandbox.arm.arm_request import (
     Actions,
     Alias,
     ArmNamespace,
-    ArmRefusal,
     ArmRequest,
     ArmResponse,
     Json,
@@ -21,16 +20,17 @@ from servicebus_sandbox.arm.arm_request import (
 )
 from servicebus_sandbox.arm.arm_resources import check_name
 from servicebus_sandbox.broker.entity_settings import Tier
+from servicebus_sandbox.serving.http_server import HttpRefusal
 
 _WORDS = ("namespaces", "disasterrecoveryconfigs")
 _CHECK = "checknameavailability"
 
 
 def _alias(call: ArmRequest) -> Alias:
-    """Return the alias of the address if the namespace is one of its two. Raises ArmRefusal (404)."""
+    """Return the alias of the address if the namespace is one of its two. Raises HttpRefusal (404)."""
     name, alias = call.place.node.name, call.places.aliases.get(call.names[1].lower())
     if alias is None or name not in (alias.primary, alias.partner):
-        raise ArmRefusal(404, "NotFound", f"'{name}' has no alias '{call.names[1]}'")
+        raise HttpRefusal(404, "NotFound", f"'{name}' has no alias '{call.names[1]}'")
     return alias
 
 
@@ -45,34 +45,34 @@ def _put(call: ArmRequest) -> ArmResponse:
     taken = [one for one in aliases.values() if {mine, partner.node.name} & {one.primary, one.partner}]
     present = aliases.get(key)
     if present is None and (taken or not _is_free(call, name)):
-        raise ArmRefusal(409, "Conflict", f"'{name}' or one of the two namespaces is taken by another pairing")
+        raise HttpRefusal(409, "Conflict", f"'{name}' or one of the two namespaces is taken by another pairing")
     if present is not None and (present.primary, present.partner or partner.node.name) != (mine, partner.node.name):
-        raise ArmRefusal(400, "BadRequest", f"'{name}' pairs '{present.primary}' with '{present.partner}'")
+        raise HttpRefusal(400, "BadRequest", f"'{name}' pairs '{present.primary}' with '{present.partner}'")
     if present is None or not present.partner:
         aliases[key] = Alias(name, mine, partner.node.name, call.places.clock())
     return ArmResponse(200, _describe(call, aliases[key], is_new=True))
 
 
 def _partner(call: ArmRequest) -> ArmNamespace:
-    """Return the other namespace, which the body names by its id. Raises ArmRefusal (400)."""
+    """Return the other namespace, which the body names by its id. Raises HttpRefusal (400)."""
     given = call.part_of_body("properties").get("partnerNamespace")
     address = read_address(given) if isinstance(given, str) else None
     other = call.places.get(address.names[0]) if address is not None and address.names else None
     if other is None or other is call.place:
-        raise ArmRefusal(400, "BadRequest", f"partnerNamespace is {given!r}; it has to be the id of another namespace")
+        raise HttpRefusal(400, "BadRequest", f"partnerNamespace is {given!r}; it has to be the id of another namespace")
     for place in (call.place, other):
         if place.node.namespace.tier is not Tier.PREMIUM:
-            raise ArmRefusal(400, "BadRequest", f"'{place.node.name}' is not of the tier Premium; choose it for both")
+            raise HttpRefusal(400, "BadRequest", f"'{place.node.name}' is not of the tier Premium; choose it for both")
     return other
 
 
 def _delete(call: ArmRequest) -> ArmResponse:
     try:
         alias = _alias(call)
-    except ArmRefusal:
+    except HttpRefusal:
         return ArmResponse(204)
     if alias.partner:
-        raise ArmRefusal(400, "BadRequest", f"'{alias.name}' is still paired; break the pairing first")
+        raise HttpRefusal(400, "BadRequest", f"'{alias.name}' is still paired; break the pairing first")
     del call.places.aliases[alias.name.lower()]
     return ArmResponse(200)
 
@@ -94,12 +94,12 @@ def _fail_over(call: ArmRequest) -> ArmResponse:
 
 def _require_role(call: ArmRequest, wanted: str, alias: Alias) -> None:
     if call.place.node.name != wanted:
-        raise ArmRefusal(400, "BadRequest", f"this operation on '{alias.name}' belongs to the namespace '{wanted}'")
+        raise HttpRefusal(400, "BadRequest", f"this operation on '{alias.name}' belongs to the namespace '{wanted}'")
 
 
 def _check_name(call: ArmRequest) -> ArmResponse:
     if call.names[1].lower() != _CHECK:
-        raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no POST for '{'/'.join(call.words)}'")
+        raise HttpRefusal(405, "MethodNotAllowed", f"the sandbox has no POST for '{'/'.join(call.words)}'")
     return check_name(call, lambda name: _is_free(call, name))
 
 

@@ -28,7 +28,6 @@ from servicebus_sandbox.arm.arm_request import (
     ArmAddress,
     ArmNamespace,
     ArmNamespaces,
-    ArmRefusal,
     ArmRequest,
     ArmResponse,
     NamespaceOwner,
@@ -50,7 +49,7 @@ from servicebus_sandbox.broker.queues.agenda import MANAGEMENT_COST
 from servicebus_sandbox.broker.topology.namespace import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog
-from servicebus_sandbox.serving.http_server import HttpPort, reset
+from servicebus_sandbox.serving.http_server import HttpPort, HttpRefusal, reset
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +78,8 @@ _BUSY_SECONDS = "10"
 _ENTITIES = (("queues",), ("topics",))
 
 
-class ResourceManager:
-    """The answers for all namespaces. `owner` creates and ends them, if given. `clock` returns epoch seconds."""
+class ResourceManager(HttpPort):
+    """The port of ARM for all namespaces. `owner` creates and ends them, if given. `clock` returns epoch seconds."""
 
     def __init__(
         self,
@@ -91,26 +90,52 @@ class ResourceManager:
         owner: NamespaceOwner | None = None,
         time: Callable[[], float] | None = None,
         activation_s: float = 0.0,
+        tls: ssl.SSLContext | None = None,
+        patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
         """Serve `places`. Creations and changes of pairings last `activation_s` seconds of `time`, the entities' clock.
 
-        Tokens are judged by `clock`, which no client can advance.
+        Tokens are judged by `clock`, which no client can advance. `patience` is the limit in seconds for the first
+        bytes and for a request.
         """
+        super().__init__("the ARM port", log=log, tls=tls, patience=patience)
         self._new_places = partial(ArmNamespaces, owner=owner, clock=time or clock, activation_s=activation_s)
         self._places = self._new_places(places)
         self._issuer = issuer
         self._clock = clock
         self._complaints = RefusalLog("ARM")
 
-    def close(self) -> None:
-        """Release the requests that faults hold, now and from now on."""
+    async def close(self) -> None:
+        """Release the requests that faults hold, and end every connection; an answer in progress has a second."""
+        self._release()
+        await super().close()
+
+    def _release(self) -> None:
         for place in self._places.all():
             place.gate.close()
 
     def replace(self, places: Sequence[ArmNamespace]) -> None:
         """Serve these namespaces in place of the present ones."""
-        self.close()
+        self._release()
         self._places = self._new_places(places)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = AtomRequest.of(request, await self.body_of(request), request.scheme)
+        try:
+            reply = await self.answer(asked)
+        except Exception:
+            log.exception("ARM request %s %s failed", asked.method, asked.target)
+            reply = _refused(500, "InternalServerError", "internal error, see the sandbox's log")
+        if reply is None:
+            return reset(request)
+        headers = {**_headers(request), **reply.headers}
+        if reply.body is None:
+            return web.Response(status=reply.status, headers=headers)
+        charset = "; charset=utf-8" if reply.status < _FIRST_ERROR else ""
+        text = json.dumps(reply.body, separators=(",", ":"), ensure_ascii=False)
+        return web.Response(
+            status=reply.status, body=text.encode(), headers=headers | {"Content-Type": f"application/json{charset}"}
+        )
 
     async def answer(self, request: AtomRequest) -> ArmResponse | None:
         """Return the answer; None for a connection that a fault resets. Never raises for a client's request."""
@@ -128,7 +153,7 @@ class ResourceManager:
     async def _answer(self, request: AtomRequest, address: ArmAddress | None) -> ArmResponse:
         try:
             return await self._act(request, address)
-        except ArmRefusal as refusal:
+        except HttpRefusal as refusal:
             return _refused(refusal.status, refusal.code, str(refusal))
         except EntityNotFound as error:
             return _refused(404, "EntityNotFound", f"{_kind_of(error.path, address)} does not exist: {error}")
@@ -142,11 +167,11 @@ class ResourceManager:
         self._authorize(request)
         _check_version(request.query.get("api-version"))
         if address is None:
-            raise ArmRefusal(404, "InvalidResourceType", f"there is nothing of {PROVIDER} at '{request.path}'")
+            raise HttpRefusal(404, "InvalidResourceType", f"there is nothing of {PROVIDER} at '{request.path}'")
         action = ACTIONS.get((request.method, address.words, len(address.names)))
         if action is None:
             words = "/".join(address.words)
-            raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{words}'")
+            raise HttpRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{words}'")
         self._charge(address)
         reply = action(ArmRequest(request, address, self._places))
         return reply if isinstance(reply, ArmResponse) else await reply
@@ -160,13 +185,13 @@ class ResourceManager:
     def _authorize(self, request: AtomRequest) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise ArmRefusal(401, "AuthenticationFailed", "the request has no bearer token in its Authorization header")
+            raise HttpRefusal(401, "AuthenticationFailed", "the Authorization header has no bearer token")
         try:
             bearer = self._issuer.judge(token.strip(), audiences=RESOURCE_MANAGER, now=self._clock())
         except TokenError as error:
-            raise ArmRefusal(401, "InvalidAuthenticationToken", error.reason) from error
+            raise HttpRefusal(401, "InvalidAuthenticationToken", error.reason) from error
         if bearer.scopes or not bearer.rights >= ALL_RIGHTS:
-            raise ArmRefusal(403, "AuthorizationFailed", "the token's role does not let its holder manage namespaces")
+            raise HttpRefusal(403, "AuthorizationFailed", "the token's role does not let its holder manage namespaces")
 
 
 def _kind_of(path: str, address: ArmAddress | None) -> str:
@@ -181,10 +206,10 @@ def _kind_of(path: str, address: ArmAddress | None) -> str:
 
 def _check_version(version: str | None) -> None:
     if version is None:
-        raise ArmRefusal(400, "MissingApiVersionParameter", "the query has no api-version, which every request needs")
+        raise HttpRefusal(400, "MissingApiVersionParameter", "the query has no api-version, which every request needs")
     match = _VERSION.fullmatch(version)
     if match is None or match[1] > NEWEST_VERSION:
-        raise ArmRefusal(
+        raise HttpRefusal(
             400, "InvalidApiVersionParameter", f"api-version '{version}' is not known; the newest is {NEWEST_VERSION}"
         )
 
@@ -223,45 +248,3 @@ def _headers(request: web.BaseRequest) -> dict[str, str]:
         "Server": "Service-Bus-Resource-Provider/SANDBOX",
         **({"x-ms-client-request-id": f"{given}_RP"} if given else {}),
     }
-
-
-class ArmServer:
-    """The port of a resource manager. Open it once, close it once."""
-
-    def __init__(
-        self, manager: ResourceManager, *, tls: ssl.SSLContext, patience: float = FIRST_REQUEST_SECONDS
-    ) -> None:
-        """Serve `manager`; `patience` is the limit in seconds for the first bytes and for a request."""
-        self._manager = manager
-        self._port = HttpPort("the ARM port", self._serve, log=log, tls=tls, patience=patience)
-
-    async def open(self, host: str, port: int = 0) -> int:
-        """Listen and return the port. Raises ListenError."""
-        return await self._port.open(host, port)
-
-    async def close(self) -> None:
-        """Stop listening and end every connection; an answer in progress has a second to leave."""
-        self._manager.close()
-        await self._port.close()
-
-    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await self._port.http.body_of(request)
-        reply = await self._answer(AtomRequest.of(request, body, request.scheme))
-        if reply is None:
-            return reset(request)
-        headers = {**_headers(request), **reply.headers}
-        if reply.body is None:
-            return web.Response(status=reply.status, headers=headers)
-        charset = "; charset=utf-8" if reply.status < _FIRST_ERROR else ""
-        text = json.dumps(reply.body, separators=(",", ":"), ensure_ascii=False)
-        return web.Response(
-            status=reply.status, body=text.encode(), headers=headers | {"Content-Type": f"application/json{charset}"}
-        )
-
-    async def _answer(self, request: AtomRequest) -> ArmResponse | None:
-        try:
-            return await self._manager.answer(request)
-        except Exception:
-            log.exception("ARM request %s %s failed", request.method, request.target)
-            message = "internal error, see the sandbox's log"
-            return ArmResponse(500, {"error": {"code": "InternalServerError", "message": message}})

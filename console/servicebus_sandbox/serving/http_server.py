@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from aiohttp import web
 
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission, PeerProtocol, log_once
-from servicebus_amqp.server.http_server import Handler, HttpServer
+from servicebus_amqp.server.http_server import HttpServer
 from servicebus_amqp.server.listener import ConnectionVerdict, Listener
 from servicebus_sandbox.faults import Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog, refusal_by
@@ -27,13 +28,12 @@ _ADVICE: Final = {
 }
 
 
-class HttpPort:
-    """One port with HTTP and, with `tls`, HTTPS."""
+class HttpPort(ABC):
+    """One port with HTTP and, with `tls`, HTTPS. Open it once, close it once. Needs a running loop."""
 
     def __init__(
         self,
         who: str,
-        serve: Handler,
         *,
         log: logging.Logger,
         tls: ssl.SSLContext | None = None,
@@ -41,27 +41,40 @@ class HttpPort:
     ) -> None:
         """Serve; `patience` is the limit in seconds for the first bytes, a TLS handshake and a request."""
         admission = Admission(log_once(who, log))
-        self.http = HttpServer(
-            serve, admission=admission, patience=patience, log=log, report=RefusalLog(who, log).about
+        self._http = HttpServer(
+            self._serve, admission=admission, patience=patience, log=log, report=RefusalLog(who, log).about
         )
+        self.body_of = self._http.body_of
         self._listener = Listener(
             who=who,
-            http=self.http,
+            http=self._http,
             tls=tls,
             admission=admission,
             patience=patience,
             advice=_ADVICE if tls is None else {PeerProtocol.AMQP: _ADVICE[PeerProtocol.AMQP]},
         )
 
-    async def open(self, host: str, port: int = 0) -> int:
+    @abstractmethod
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request."""
+
+    async def listen(self, host: str, port: int = 0) -> int:
         """Listen and return the port. Raises ListenError."""
         return await self._listener.open(host, port)
 
     async def close(self) -> None:
         """Stop listening and end every connection; an answer in progress has a second to leave."""
         await self._listener.close()
-        self.http.pre_shutdown()  # ends idle connections
-        await self.http.shutdown(_SHUTDOWN_SECONDS)
+        self._http.pre_shutdown()  # ends idle connections
+        await self._http.shutdown(_SHUTDOWN_SECONDS)
+
+
+class HttpRefusal(Exception):
+    """An answer with an error: its HTTP status, its code where the protocol has one, and one sentence."""
+
+    def __init__(self, status: int, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.code = status, code
 
 
 Answer = TypeVar("Answer")

@@ -56,7 +56,7 @@ from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredentia
 from servicebus_sandbox.access.authorization import AccessToken, AzureRole, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmAddress, ArmNamespace, ArmResponse, read_address, resource_id
-from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
+from servicebus_sandbox.arm.resource_manager import ResourceManager
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.message import Message
@@ -131,14 +131,14 @@ async def arm(certificates: Certificates, patience: float) -> AsyncIterator[Arm]
             opened.pop(name).close()
 
     places = [ArmNamespace(node=node, authority="127.0.0.1:5671"), ArmNamespace(node=other, authority="127.0.0.1:5672")]
-    manager = ResourceManager(places, issuer=issuer, clock=time.time, owner=Owner())
-    server = ArmServer(manager, tls=certificates.server_context(), patience=patience)
-    url = f"https://127.0.0.1:{await server.open('127.0.0.1')}"
+    tls = certificates.server_context()
+    manager = ResourceManager(places, issuer=issuer, clock=time.time, owner=Owner(), tls=tls, patience=patience)
+    url = f"https://127.0.0.1:{await manager.listen('127.0.0.1')}"
     try:
         async with asyncio.timeout(60):
             yield Arm(url, str(certificates.ca_file), issuer, node, manager)
     finally:
-        await server.close()
+        await manager.close()
         for each in (node, other, *opened.values()):
             each.close()
 
@@ -658,10 +658,12 @@ def test_addresses_survive(name: str, encoded: bool) -> None:
 
 @given(st.text(max_size=60), st.binary(max_size=60))
 def test_whatever_is_sent_gets_an_answer(path: str, body: bytes) -> None:
-    issuer = Issuer(time.time)
-    manager = ResourceManager([], issuer=issuer, clock=time.time)
     request = AtomRequest(method="PUT", target=f"/{path}", headers={"authorization": "Bearer x"}, body=body)
-    assert asyncio.run(manager.answer(request)).status == 401
+
+    async def answer() -> ArmResponse | None:
+        return await ResourceManager([], issuer=Issuer(time.time), clock=time.time).answer(request)
+
+    assert asyncio.run(answer()).status == 401
 
 
 @IMPATIENT

@@ -380,8 +380,8 @@ async def test_idle_connections_keep_no_sender_out(crowded: Sandbox) -> None:
 async def test_a_request_that_trickles_is_given_up(
     opening: bytes,
 ) -> None:
-    port = http_server.HttpPort("a port", never, log=logging.getLogger(__name__), patience=0.15)
-    number = await port.open("127.0.0.1")
+    port = NeverAnswering("a port", log=logging.getLogger(__name__), patience=0.15)
+    number = await port.listen("127.0.0.1")
     try:
         ((reader, writer),) = await silent(number, 1, opening)
         waiting = asyncio.ensure_future(has_ended(reader))
@@ -394,8 +394,9 @@ async def test_a_request_that_trickles_is_given_up(
         await port.close()
 
 
-async def never(_: object) -> aiohttp.web.StreamResponse:
-    raise AssertionError("no request was whole")
+class NeverAnswering(http_server.HttpPort):
+    async def _serve(self, request: aiohttp.web.BaseRequest) -> aiohttp.web.StreamResponse:
+        raise AssertionError("no request was whole")
 
 
 async def test_without_descriptors_nothing_spins_and_the_log_has_one_line(
