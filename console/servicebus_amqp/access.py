@@ -17,10 +17,6 @@ from math import inf
 from typing import Final
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-# Link addresses and audiences, reduced to the path of an entity.
-#
-# Clients write `amqps://host:port/orders`, `sb://host/orders` or plain `orders`; slashes inside an entity's path stay.
-
 CBS = "$cbs"
 MANAGEMENT = "/$management"
 
@@ -111,15 +107,6 @@ def expired(at: float, now: float) -> TokenError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Location:
-    """A resource without its scheme; `port` is None if it has none."""
-
-    host: str
-    port: int | None
-    segments: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SasToken:
     """A token that is read but not proved. `expires_at` is in epoch seconds, `resource` decoded."""
 
@@ -146,8 +133,7 @@ class SasToken:
         """
         if self.expires_at <= now:
             raise expired(self.expires_at, now)
-        resource = _locate(self.resource)
-        if not _covers(resource, resource if audience == self.resource else _locate(audience)):
+        if not _covers(self.resource, audience):
             raise TokenError(Flaw.AUDIENCE, f"The token is for '{self.resource}', which does not cover '{audience}'.")
 
 
@@ -199,21 +185,21 @@ def _expiry(text: str) -> float:
     return float(text)
 
 
-def _locate(uri: str) -> _Location:
+def _locate(uri: str) -> tuple[str, int | None, list[str]]:
+    """Return the host, the port and the segments of a resource, whatever its scheme."""
     try:
         parts = urlsplit(uri if "://" in uri else f"//{uri}")
-        segments = tuple(part for part in unquote(parts.path).lower().split("/") if part)
-        return _Location((parts.hostname or "").lower(), parts.port, segments)
+        segments = [part for part in unquote(parts.path).lower().split("/") if part]
+        return (parts.hostname or "").lower(), parts.port, segments
     except ValueError as error:
         raise TokenError(Flaw.MALFORMED, f"'{uri}' is not a URI that a token can be judged for: {error}.") from error
 
 
-def _covers(resource: _Location, audience: _Location) -> bool:
-    if not resource.host or resource.host != audience.host:
+def _covers(resource: str, audience: str) -> bool:
+    (host, port, segments), (audience_host, audience_port, audience_segments) = _locate(resource), _locate(audience)
+    if not host or host != audience_host or (None not in (port, audience_port) and port != audience_port):
         return False
-    if None not in (resource.port, audience.port) and resource.port != audience.port:
-        return False
-    return audience.segments[: len(resource.segments)] == resource.segments
+    return audience_segments[: len(segments)] == segments
 
 
 # The access that one connection has proven: rights and their end.

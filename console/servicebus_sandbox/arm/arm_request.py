@@ -17,10 +17,10 @@ from urllib.parse import quote, unquote, urlencode
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.atom.entity_xml import (
     BOOL,
+    COUNT_DETAILS,
     FORWARD,
     INT,
     ZONELESS_NEVER,
-    CountDetails,
     DescriptionError,
     Kind,
     ReadOnlyElement,
@@ -110,7 +110,7 @@ def write_entity(kind: Kind, entity: Entity, answer: Answer = Answer.READ) -> Js
             case ReadOnlyElement(element, read):
                 text = read(entity) or ""
                 found[name] = int(text) if element in _NUMBERS else text == "true" if element in _FLAGS else text
-            case CountDetails():
+            case _ if part is COUNT_DETAILS:
                 found[name] = {_entity_name(state): number for state, number in count_details(entity).items()}
     return found
 

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -104,6 +104,7 @@ def write_time(epoch_seconds: float, digits: int = 3) -> str:
 
 # The XML of an entity's authorization rules, both ways. Missing keys are generated here.
 
+Input = TypeVar("Input")
 _KIND = "SharedAccessAuthorizationRule"
 
 
@@ -191,20 +192,14 @@ class ReadOnlyElement:
 
 
 @dataclass(frozen=True, slots=True)
-class CountDetails:
-    """The counts by state, which the answer to a creation lacks."""
+class Nested:
+    """An element with elements of its own: the counts by state, which the answer to a creation lacks, or the keys."""
 
-    element: str = "CountDetails"
-
-
-@dataclass(frozen=True, slots=True)
-class AccessRules:
-    """The entity's authorization rules."""
-
-    element: str = "AuthorizationRules"
+    element: str
 
 
-Part = Setting | ReadOnlyElement | CountDetails | AccessRules
+COUNT_DETAILS, ACCESS_RULES = Nested("CountDetails"), Nested("AuthorizationRules")
+Part = Setting | ReadOnlyElement | Nested
 STRAYS = "strays"
 """The name of the kept elements in an `echo`; no element has it."""
 
@@ -261,12 +256,14 @@ class Kind:
                             f"'{name}' of '{self.element}' is not in api-version '{version}'; use {part.since}"
                         )
                     if text:
-                        values[field] = _read(part, whole_text(element) if part.codec is TEXT else text)
+                        values[field] = _read(
+                            part, part.codec.read, whole_text(element) if part.codec is TEXT else text
+                        )
                         echo |= _repeated(part, text)
                     elif version < part.since and isinstance(current, self.settings):
                         values[field] = getattr(current, field)
-                case AccessRules() if element is not None:
-                    values["authorization_rules"] = _read_access(element)
+                case Nested() if part is ACCESS_RULES and element is not None:
+                    values["authorization_rules"] = _read(part, read_rules, element)
                 case ReadOnlyElement(name) if part.unsent and current is not None:
                     echo[name] = text or part.unsent
         return self.settle(values | {"echo": echo}, current)
@@ -307,10 +304,10 @@ class Kind:
                     text = read(entity) if made_at is None or part.made is None else part.made(made_at)
                     if text is not None:
                         add_child(root, element, echo.get(element, text) or None)
-                case CountDetails() if made_at is None:
-                    _write_counts(root, entity, "d3p1" if isinstance(entity, Subscription) and not in_list else "d2p1")
-                case AccessRules():
+                case Nested() if part is ACCESS_RULES:
                     write_rules(root, getattr(entity.settings, "authorization_rules", ()))
+                case Nested() if made_at is None:
+                    _write_counts(root, entity, "d3p1" if isinstance(entity, Subscription) and not in_list else "d2p1")
         root.extend(echo.get(STRAYS, ()))
         return root
 
@@ -371,18 +368,11 @@ def is_nil(element: ElementTree.Element) -> bool:
     return element.get(f"{{{INSTANCE}}}nil") == "true"
 
 
-def _read(part: Setting, text: str) -> object:
+def _read(part: Part, read: Callable[[Input], object], given: Input) -> object:
     try:
-        return part.codec.read(text)
+        return read(given)
     except ValueError as error:
         raise DescriptionError(f"{part.element}: {error}") from error
-
-
-def _read_access(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
-    try:
-        return read_rules(element)
-    except ValueError as error:
-        raise DescriptionError(f"AuthorizationRules: {error}") from error
 
 
 def _write_counts(root: ElementTree.Element, entity: Entity, prefix: str) -> None:
@@ -439,7 +429,6 @@ SPAN = Codec(read_span, lambda value, _: write_duration(value))
 FORWARD = Codec(_read_path, lambda value, authority: f"sb://{authority}/{value}")
 
 _ANONYMOUS = ReadOnlyElement("IsAnonymousAccessible", lambda _: "false")
-_KEYS = AccessRules()
 _ORDERED = ReadOnlyElement("SupportOrdering", lambda entity: "false" if entity.settings.enable_partitioning else "true")
 _AVAILABLE = ReadOnlyElement("EntityAvailabilityStatus", lambda _: "Available")
 _LOCK = Setting("LockDuration", "lock_duration", SPAN)
@@ -515,7 +504,7 @@ QUEUE = Kind(
     QueueSettings,
     (
         *(_LOCK, _MAX_SIZE, _DUPLICATES, _SESSIONS, _TTL, _DEAD_LETTER_EXPIRED, _WINDOW, _DELIVERIES, _BATCHED),
-        *(_SIZE, _COUNT, _ANONYMOUS, _KEYS, _STATUS, _FORWARD_TO, *_TIMES, _METADATA, _ORDERED, CountDetails()),
+        *(_SIZE, _COUNT, _ANONYMOUS, ACCESS_RULES, _STATUS, _FORWARD_TO, *_TIMES, _METADATA, _ORDERED, COUNT_DETAILS),
         *(_IDLE, _PARTITIONED, _AVAILABLE, _FORWARD_DEAD, _EXPRESS, _MESSAGE_SIZE),
     ),
 )
@@ -525,9 +514,9 @@ TOPIC = Kind(
     (
         *(_TTL, _MAX_SIZE, _DUPLICATES, _WINDOW, _BATCHED, _SIZE),
         Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOL),
-        *(_ANONYMOUS, _KEYS, _STATUS, *_TIMES, _METADATA),
+        *(_ANONYMOUS, ACCESS_RULES, _STATUS, *_TIMES, _METADATA),
         Setting("SupportOrdering", "support_ordering", BOOL),
-        CountDetails(),
+        COUNT_DETAILS,
         ReadOnlyElement("SubscriptionCount", lambda topic: str(len(topic.subscriptions)), made=_absent),
         ReadOnlyElement("SqlFilterCount", lambda topic: str(_filters(topic)[0]), since="2024-05", made=_absent),
         ReadOnlyElement("CorrelationFilterCount", lambda topic: str(_filters(topic)[1]), since="2024-05", made=_absent),
@@ -545,7 +534,7 @@ SUBSCRIPTION = Kind(
         Setting("DeadLetteringOnFilterEvaluationExceptions", "dead_letter_on_filter_errors", BOOL),
         ReadOnlyElement(FIRST_RULE, lambda _: None),
         ReadOnlyElement("MessageCount", lambda entity: str(entity.counts().total), made=lambda _: "0"),
-        *(_DELIVERIES, _BATCHED, _STATUS, _FORWARD_TO, *_SUBSCRIPTION_TIMES, _METADATA, CountDetails()),
+        *(_DELIVERIES, _BATCHED, _STATUS, _FORWARD_TO, *_SUBSCRIPTION_TIMES, _METADATA, COUNT_DETAILS),
         *(_FORWARD_DEAD, _IDLE, _AVAILABLE),
         ReadOnlyElement("IsClientAffine", lambda _: "false", since="2021-05"),
     ),

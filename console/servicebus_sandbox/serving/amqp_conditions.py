@@ -135,20 +135,17 @@ _QUOTA: Final = 1024**3
 
 def refusal_by(verdict: FaultVerdict, namespace: str, path: str, right: str | None) -> AmqpRefusal | None:
     """Return the refusal for a fault's verdict; None if the verdict sends none."""
-    match verdict:
-        case FaultVerdict.REFUSE:
-            return AmqpRefusal("amqp:internal-error", f"'{path}' is not available at the moment; try again", 500)
-        case FaultVerdict.BUSY:
-            return refusal_of(errors.Throttled(namespace))
-        case FaultVerdict.UNAUTHORIZED:
-            return unauthorized(path, right)
-        case FaultVerdict.FULL:
-            return refusal_of(errors.QuotaExceeded(path, _QUOTA))
-        case FaultVerdict.DISABLED:
-            return refusal_of(errors.EntityDisabled(path, "Disabled"))
-        case FaultVerdict.NOT_FOUND:
-            return refusal_of(errors.EntityNotFound(path))
-    return None
+    if verdict is FaultVerdict.REFUSE:
+        return AmqpRefusal("amqp:internal-error", f"'{path}' is not available at the moment; try again", 500)
+    if verdict is FaultVerdict.UNAUTHORIZED:
+        return unauthorized(path, right)
+    by_verdict: dict[FaultVerdict, errors.BrokerError] = {
+        FaultVerdict.BUSY: errors.Throttled(namespace),
+        FaultVerdict.FULL: errors.QuotaExceeded(path, _QUOTA),
+        FaultVerdict.DISABLED: errors.EntityDisabled(path, "Disabled"),
+        FaultVerdict.NOT_FOUND: errors.EntityNotFound(path),
+    }
+    return refusal_of(by_verdict[verdict]) if verdict in by_verdict else None
 
 
 def end_by(verdict: FaultVerdict, namespace: str, link: Link, path: str, right: str | None) -> AmqpRefusal | None:

@@ -73,9 +73,6 @@ class SessionTable:
             session = self._sessions[session_id] = MessageSession(session_id)
         return session
 
-    def find(self, session_id: str) -> MessageSession | None:
-        return self._sessions.get(session_id)
-
     def held(self, session_id: str) -> MessageSession:
         """Return the session if it is held. Raises SessionLockLost."""
         session = self._sessions.get(session_id)

@@ -23,11 +23,6 @@ from servicebus_sandbox.broker.subscription_rules.parser import (
     parse_filter,
 )
 
-# Filters and actions of subscription rules, validated when they are made.
-#
-# A filter matches a message or not; an action changes the properties of a copy. `rules` combines the rules of a
-# subscription.
-
 NewId = Callable[[], UUID]
 CORRELATION_FIELDS = (
     *("correlation_id", "message_id", "to", "reply_to", "label", "session_id", "reply_to_session_id"),
