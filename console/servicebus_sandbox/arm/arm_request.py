@@ -15,20 +15,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.atom.entity_xml import (
-    BOOL,
-    COUNT_DETAILS,
-    FORWARD,
-    INT,
-    ZONELESS_NEVER,
-    DescriptionError,
-    Kind,
-    ReadOnlyElement,
-    Setting,
-    count_details,
-    new_key,
-    shown,
-)
+from servicebus_sandbox.atom import entity_xml as xml
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import FIXED, AuthorizationRule, EntitySettings, Right
 from servicebus_sandbox.broker.subscription_rules.rules import (
@@ -68,7 +55,7 @@ _CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in
 _LEVEL = 20
 
 
-def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> EntitySettings:
+def read_settings(kind: xml.Kind, properties: Json, *, present: Entity | None) -> EntitySettings:
     """Return the settings in `properties`; missing ones are the default, or the present value if it is fixed.
 
     Authorization rules have their own addresses and stay. Raises DescriptionError and InvalidSettings.
@@ -78,7 +65,7 @@ def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> En
         kept = (*FIXED, "authorization_rules")
         values = {name: getattr(present.settings, name) for name in kept if hasattr(present.settings, name)}
     for part in kind.parts:
-        if isinstance(part, Setting):
+        if isinstance(part, xml.Setting):
             given = properties.get(_entity_name(part.element))
             if given is not None:
                 values[part.field] = _read_setting(part, given)
@@ -93,25 +80,25 @@ class Answer(Enum):
     UPDATE = _TIMES
 
 
-def write_entity(kind: Kind, entity: Entity, answer: Answer = Answer.READ) -> Json:
+def write_entity(kind: xml.Kind, entity: Entity, answer: Answer = Answer.READ) -> Json:
     """Return the properties of an entity."""
     found: Json = {}
     parts = {part.element: part for part in kind.parts}
     for part in [parts[element] for element in _ORDER if element in parts]:
         name = _entity_name(part.element)
         match part:
-            case Setting():
-                value = shown(part, entity)
-                written = None if value is None and part.codec is FORWARD else _write_setting(part, value)
+            case xml.Setting():
+                value = xml.shown(part, entity)
+                written = None if value is None and part.codec is xml.FORWARD else _write_setting(part, value)
                 if written is not None:
                     found[name] = written
-            case ReadOnlyElement(element) if element in answer.value:
-                found[name] = ZONELESS_NEVER
-            case ReadOnlyElement(element, read):
+            case xml.ReadOnlyElement(element) if element in answer.value:
+                found[name] = xml.ZONELESS_NEVER
+            case xml.ReadOnlyElement(element, read):
                 text = read(entity) or ""
                 found[name] = int(text) if element in _NUMBERS else text == "true" if element in _FLAGS else text
-            case _ if part is COUNT_DETAILS:
-                found[name] = {_entity_name(state): number for state, number in count_details(entity).items()}
+            case _ if part is xml.COUNT_DETAILS:
+                found[name] = {_entity_name(state): number for state, number in xml.count_details(entity).items()}
     return found
 
 
@@ -119,22 +106,22 @@ def _entity_name(element: str) -> str:
     return element[0].lower() + element[1:]
 
 
-def _read_setting(part: Setting, given: object) -> object:
+def _read_setting(part: xml.Setting, given: object) -> object:
     name = _entity_name(part.element)
-    wanted: type = bool if part.codec is BOOL else int if part.codec is INT else str
+    wanted: type = bool if part.codec is xml.BOOL else int if part.codec is xml.INT else str
     if not isinstance(given, wanted) or (wanted is int and isinstance(given, bool)):
-        raise DescriptionError(f"{name}: {given!r} is no {wanted.__name__}")
+        raise xml.DescriptionError(f"{name}: {given!r} is no {wanted.__name__}")
     if isinstance(given, str):
         check_text(name, given)
         try:
             return part.codec.read(given) if given else None
         except ValueError as error:
-            raise DescriptionError(f"{name}: {error}") from error
+            raise xml.DescriptionError(f"{name}: {error}") from error
     return given
 
 
-def _write_setting(part: Setting, value: Any) -> object:
-    if part.codec is FORWARD or isinstance(value, bool | int):
+def _write_setting(part: xml.Setting, value: Any) -> object:
+    if part.codec is xml.FORWARD or isinstance(value, bool | int):
         return value
     if value is None and part.field in ("user_metadata", "max_message_size_kb"):
         return None
@@ -144,7 +131,7 @@ def _write_setting(part: Setting, value: Any) -> object:
 def check_text(name: str, text: str) -> None:
     """Raise DescriptionError for text that XML cannot carry to the other management interface."""
     if not all(character.isprintable() or character in "\t\n" for character in text):
-        raise DescriptionError(f"{name}: {text!r} has characters that cannot be written")
+        raise xml.DescriptionError(f"{name}: {text!r} has characters that cannot be written")
 
 
 # ---------------------------------------------------------------------- rules
@@ -176,7 +163,7 @@ def _read_filter(properties: Json) -> Filter:
     if kind == "SqlFilter":
         return SqlFilter(_text(sql, "sqlExpression")) if sql else TrueFilter()
     if kind != "CorrelationFilter":
-        raise DescriptionError(f"filterType: {kind!r} is neither SqlFilter nor CorrelationFilter")
+        raise xml.DescriptionError(f"filterType: {kind!r} is neither SqlFilter nor CorrelationFilter")
     fields = {field: _text(correlation, name) for name, field in _CORRELATED.items() if correlation.get(name)}
     others = _part(correlation, "properties")
     return CorrelationFilter(**fields, properties={key: _text(others, key) for key in others})
@@ -190,14 +177,14 @@ def _read_action(properties: Json) -> SqlAction | None:
 def _part(properties: Json, name: str) -> Json:
     part = properties.get(name)
     if part is not None and not isinstance(part, dict):
-        raise DescriptionError(f"{name}: it has to be an object")
+        raise xml.DescriptionError(f"{name}: it has to be an object")
     return part or {}
 
 
 def _text(properties: Json, name: str) -> str:
     text = properties.get(name)
     if not isinstance(text, str):
-        raise DescriptionError(f"{name}: {text!r} is no text")
+        raise xml.DescriptionError(f"{name}: {text!r} is no text")
     check_text(name, text)
     return text
 
@@ -210,13 +197,13 @@ def read_access(name: str, properties: Json, present: AuthorizationRule | None) 
     check_text("name", name)
     rights = properties.get("rights")
     if not isinstance(rights, list) or not all(right in list(Right) for right in rights):
-        raise DescriptionError(f"rights: {rights!r} is no list of {', '.join(Right)}")
+        raise xml.DescriptionError(f"rights: {rights!r} is no list of {', '.join(Right)}")
     return AuthorizationRule(
         name=name,
         rights=frozenset(Right(right) for right in rights),
         sent_rights=tuple(Right(right) for right in dict.fromkeys(rights)),
-        primary_key=present.primary_key if present else new_key(),
-        secondary_key=present.secondary_key if present else new_key(),
+        primary_key=present.primary_key if present else xml.new_key(),
+        secondary_key=present.secondary_key if present else xml.new_key(),
     )
 
 

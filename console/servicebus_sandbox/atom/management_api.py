@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cached_property
 from typing import ClassVar, TypeVar
 from urllib.parse import parse_qs, quote, unquote
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from aiohttp import web
 
@@ -27,24 +27,7 @@ from servicebus_amqp.access import TokenError
 from servicebus_amqp.server.admission import FIRST_REQUEST_SECONDS, Admission
 from servicebus_amqp.server.http_server import HttpServer, WebSocketServer
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.atom.entity_xml import (
-    NEWEST_VERSION,
-    AtomEntry,
-    AtomError,
-    DescriptionError,
-    content_of,
-    copied,
-    describe_namespace,
-    element_of,
-    entry_document,
-    error_document,
-    feed_document,
-    kind_of,
-    missing_document,
-    named_sentence,
-    new_description,
-    write_time,
-)
+from servicebus_sandbox.atom import entity_xml as xml
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
@@ -158,8 +141,8 @@ _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (Throttled, 503, ""),
     (TargetMissing, _BAD_REQUEST, "SubCode=40400. "),
     (BrokerError, _BAD_REQUEST, "SubCode=40000. "),
-    (DescriptionError, _BAD_REQUEST, "SubCode=40000. "),
-    (AtomError, _BAD_REQUEST, "The specified resource description is invalid. "),
+    (xml.DescriptionError, _BAD_REQUEST, "SubCode=40000. "),
+    (xml.AtomError, _BAD_REQUEST, "The specified resource description is invalid. "),
 )
 """Status and the service's words before the sentence, which clients search for; below a topic it has none."""
 
@@ -214,7 +197,7 @@ class AtomRequest:
 
     @property
     def version(self) -> str:
-        return self.query.get("api-version", NEWEST_VERSION)
+        return self.query.get("api-version", xml.NEWEST_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +307,8 @@ class ManagementApi:
     def _act(self, request: AtomRequest, resource: Resource | None) -> AtomResponse:
         self._authorize(request, resource)
         self._namespace.charge(MANAGEMENT_COST)
-        if request.version > NEWEST_VERSION:
-            raise AtomRefusal(400, f"api-version '{request.version}' is not known; the newest is {NEWEST_VERSION}")
+        if request.version > xml.NEWEST_VERSION:
+            raise AtomRefusal(400, f"api-version '{request.version}' is not known; the newest is {xml.NEWEST_VERSION}")
         if resource is None:
             raise AtomRefusal(404, f"nothing can be managed at '{unquote(request.path)}'")
         action = self._ACTIONS.get((request.method, resource.kind))
@@ -385,13 +368,13 @@ class ManagementApi:
 
     def _get_namespace(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         namespace, address = self._namespace, request.address
-        entry = AtomEntry(
+        entry = xml.AtomEntry(
             address=address,
             link=address,
             title=namespace.name,
             author=namespace.name,
             updated=namespace.created_at,
-            content=describe_namespace(namespace),
+            content=xml.describe_namespace(namespace),
         )
         return _one(entry)
 
@@ -402,7 +385,7 @@ class ManagementApi:
         except EntityNotFound:
             if isinstance(self._owner(resource), Topic) and resource.kind is not ResourceKind.ENTITY:
                 raise
-            return AtomResponse(200, missing_document(self._clock()), _FEED)
+            return AtomResponse(200, xml.missing_document(self._clock()), _FEED)
         return _one(self._entry(request, found, self._described(request, found)))
 
     def _list(self, request: AtomRequest, resource: Resource) -> AtomResponse:
@@ -425,10 +408,10 @@ class ManagementApi:
             next_page = f"{request.address.partition('?')[0]}?{page}"
         entries = [self._listed(request, item) for item in found[skip : skip + top]]
         title = resource.kind.value.rpartition("/")[2].capitalize()
-        body = feed_document(request.address, title, entries, next_page=next_page, now=self._clock())
+        body = xml.feed_document(request.address, title, entries, next_page=next_page, now=self._clock())
         return AtomResponse(200, body, _FEED)
 
-    def _listed(self, request: AtomRequest, item: Entity | Rule) -> AtomEntry:
+    def _listed(self, request: AtomRequest, item: Entity | Rule) -> xml.AtomEntry:
         """Return an entry of a list; its link is relative to the list's address."""
         content = self._described(request, item, in_list=True)
         entry, version = self._entry(request, item, content), f"?api-version={request.version}"
@@ -442,13 +425,13 @@ class ManagementApi:
     # ------------------------------------------------------------------ changing
 
     def _put(self, request: AtomRequest, resource: Resource) -> AtomResponse:
-        description = content_of(request.body)
+        description = xml.content_of(request.body)
         present = self._find(resource) if request.is_update else None
         self._check_match(request, resource)
         if present is None and resource.kind is ResourceKind.SUBSCRIPTION:
             self._namespace.topic(resource.names[0])
         current = present.settings if present else None
-        settings = kind_of(description).read(description, current=current, version=request.version)
+        settings = xml.kind_of(description).read(description, current=current, version=request.version)
         self._authorize_forwarding(request, settings)
         if current is not None and type(settings) is type(current):
             check_update(current, settings)
@@ -460,16 +443,16 @@ class ManagementApi:
         self._changed()
         return self._changed_entity(request, entity, description)
 
-    def _changed_entity(self, request: AtomRequest, entity: Entity, description: ElementTree.Element) -> AtomResponse:
+    def _changed_entity(self, request: AtomRequest, entity: Entity, description: Element) -> AtomResponse:
         """Answer a PUT: an update of a queue or topic repeats the description, others are as made now."""
         now, status = self._clock(), 200 if request.is_update else 201
         if request.is_update and not isinstance(entity, Subscription):
-            sent = new_description(kind_of(entity.settings).element)
-            sent.extend([copied(child) for child in description])
+            sent = xml.new_description(xml.kind_of(entity.settings).element)
+            sent.extend([xml.copied(child) for child in description])
             return _one(replace(self._entry(request, entity, sent), published=None, updated=now))
         return _one(self._made(request, entity, self._described(request, entity, made_at=now), now), status=status)
 
-    def _made(self, request: AtomRequest, found: Entity | Rule, content: ElementTree.Element, now: float) -> AtomEntry:
+    def _made(self, request: AtomRequest, found: Entity | Rule, content: Element, now: float) -> xml.AtomEntry:
         """Return the entry of a PUT, whose addresses have the scheme of the request."""
         entry = self._entry(request, found, content)
         return replace(entry, address=request.address, link=request.address, published=now, updated=now)
@@ -487,7 +470,7 @@ class ManagementApi:
     def _put_rule(self, request: AtomRequest, resource: Resource) -> AtomResponse:
         present = self._found(resource) if request.is_update else None
         self._check_match(request, resource)
-        rule = read_rule(content_of(request.body), name=resource.names[2])
+        rule = read_rule(xml.content_of(request.body), name=resource.names[2])
         act = self._namespace.update_rule if present else self._namespace.create_rule
         rule, now = act(resource.names[0], resource.names[1], rule), self._clock()
         content = self._described(request, rule, made_at=now)
@@ -527,18 +510,18 @@ class ManagementApi:
 
     def _described(
         self, request: AtomRequest, found: Entity | Rule, *, made_at: float | None = None, in_list: bool = False
-    ) -> ElementTree.Element:
+    ) -> Element:
         if isinstance(found, Rule):
             return write_rule(found, made_at=made_at, in_list=in_list)
-        kind = kind_of(found.settings)
+        kind = xml.kind_of(found.settings)
         return kind.write(found, request.authority, request.version, made_at=made_at, in_list=in_list)
 
-    def _entry(self, request: AtomRequest, found: Entity | Rule, content: ElementTree.Element) -> AtomEntry:
+    def _entry(self, request: AtomRequest, found: Entity | Rule, content: Element) -> xml.AtomEntry:
         """Return the entry of a GET. Subscriptions and rules have no author, and addresses of messaging."""
         is_below, address = isinstance(found, Subscription | Rule), request.address
         if is_below:
             address = f"sb{address.removeprefix('https')}"
-        return AtomEntry(
+        return xml.AtomEntry(
             address=address,
             link=address,
             title=found.name if isinstance(found, Subscription | Rule) else found.path,
@@ -568,14 +551,14 @@ _PAGING = ("$skip", "$top")
 _TICKS_AT_EPOCH = 621_355_968_000_000_000
 
 
-def _one(entry: AtomEntry, *, status: int = 200) -> AtomResponse:
+def _one(entry: xml.AtomEntry, *, status: int = 200) -> AtomResponse:
     headers = {"Content-Type": "application/atom+xml;type=entry;charset=utf-8"}
-    return AtomResponse(status, entry_document(entry), headers)
+    return AtomResponse(status, xml.entry_document(entry), headers)
 
 
 def refused(status: int, sentence: str, tail: str = "") -> AtomResponse:
     """Return a refusal; `tail` is the tracking id behind the sentence."""
-    body = error_document(status, f"{sentence.rstrip('.')}.{tail}" if tail else sentence)
+    body = xml.error_document(status, f"{sentence.rstrip('.')}.{tail}" if tail else sentence)
     return AtomResponse(status, body, {"Content-Type": "application/xml; charset=utf-8"})
 
 
@@ -589,16 +572,16 @@ def _unauthorized(request: AtomRequest, resource: Resource) -> str:
 
 
 def _tail(node: str, who: str, now: float) -> str:
-    stamp = write_time(now, 0).removesuffix("Z")
+    stamp = xml.write_time(now, 0).removesuffix("Z")
     return f" TrackingId:{uuid.uuid4()}_{node}, SystemTracker:{who}, Timestamp:{stamp}"
 
 
 def _named(error: InvalidSettings) -> str:
     """Return the sentence with the refused value in the service's words."""
     if error.value is None:
-        return named_sentence(error)
+        return xml.named_sentence(error)
     value = _span(error.value) if isinstance(error.value, timedelta) else error.value
-    return f"{named_sentence(error)}.\r\nParameter name: {element_of(error.field)}\r\nActual value was {value}"
+    return f"{xml.named_sentence(error)}.\r\nParameter name: {xml.element_of(error.field)}\r\nActual value was {value}"
 
 
 def _span(value: timedelta) -> str:

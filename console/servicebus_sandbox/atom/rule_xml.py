@@ -13,28 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree
 
-from servicebus_sandbox.atom.entity_xml import (
-    BOOL,
-    FIRST_RULE,
-    FOR_EVER,
-    INSTANCE,
-    STRAYS,
-    SUBSCRIPTION,
-    DescriptionError,
-    add_child,
-    in_places,
-    is_nil,
-    new_description,
-    read_bool,
-    read_span,
-    read_ticks,
-    text_of,
-    whole_text,
-    without_zeros,
-    write_duration,
-    write_finest,
-    write_ticks,
-)
+from servicebus_sandbox.atom import entity_xml as xml
 from servicebus_sandbox.broker.subscription_rules.message_properties import Value
 from servicebus_sandbox.broker.subscription_rules.rules import (
     CORRELATION_FIELDS,
@@ -75,34 +54,34 @@ def read_rule(description: ElementTree.Element, *, name: str | None = None) -> R
 
     Raises DescriptionError, and FilterSyntaxError for the text of a filter or an action.
     """
-    found, strays = in_places(description, _RULE_ORDER)
-    own = text_of(found.get("Name"))
+    found, strays = xml.in_places(description, _RULE_ORDER)
+    own = xml.text_of(found.get("Name"))
     if name is not None and own and own.lower() != name.lower():
-        raise DescriptionError(f"Name: the rule is called '{own}' here and '{name}' in the address")
+        raise xml.DescriptionError(f"Name: the rule is called '{own}' here and '{name}' in the address")
     filter_, action = found.get("Filter"), found.get("Action")
     return Rule(
         name=name or own or DEFAULT_RULE,
         filter=_read_filter(filter_),
         action=_read_action(action),
-        echo={"Filter": _sent(filter_), "Action": _sent(action), STRAYS: strays},
+        echo={"Filter": _sent(filter_), "Action": _sent(action), xml.STRAYS: strays},
     )
 
 
 def first_rule(description: ElementTree.Element) -> Rule | None:
     """Return the first rule of a described subscription, None for the default. Raises like `read_rule`."""
-    found = in_places(description, SUBSCRIPTION.order)[0].get(FIRST_RULE)
-    return None if found is None or is_nil(found) else read_rule(found)
+    found = xml.in_places(description, xml.SUBSCRIPTION.order)[0].get(xml.FIRST_RULE)
+    return None if found is None or xml.is_nil(found) else read_rule(found)
 
 
 def write_rule(rule: Rule, *, made_at: float | None = None, in_list: bool = False) -> ElementTree.Element:
     """Return the description of a rule. `made_at`: the time of a PUT that this answers, in epoch seconds."""
-    root = new_description("RuleDescription")
+    root = xml.new_description("RuleDescription")
     as_sent, prefix = made_at is not None, "d5p1" if in_list else "d6p1"
     root.append(_write_filter(rule.filter, _Form(rule.echo.get("Filter", SentPart()), as_sent, prefix)))
     root.append(_write_action(rule.action, _Form(rule.echo.get("Action", SentPart()), as_sent, prefix)))
-    add_child(root, "CreatedAt", write_finest(rule.created_at if made_at is None else made_at))
-    add_child(root, "Name", rule.name)
-    root.extend(rule.echo.get(STRAYS, ()))
+    xml.add_child(root, "CreatedAt", xml.write_finest(rule.created_at if made_at is None else made_at))
+    xml.add_child(root, "Name", rule.name)
+    root.extend(rule.echo.get(xml.STRAYS, ()))
     return root
 
 
@@ -116,30 +95,30 @@ class _Form:
 
 
 def _sent(element: ElementTree.Element | None) -> SentPart:
-    if element is None or is_nil(element):
+    if element is None or xml.is_nil(element):
         return SentPart()
     pairs = next((child for child in element if child.tag.endswith(("}Parameters", "}Properties"))), None)
-    preprocessing = text_of(element.find("{*}RequiresPreprocessing"))
+    preprocessing = xml.text_of(element.find("{*}RequiresPreprocessing"))
     texts = {
-        whole_text(pair.find("{*}Key")): (_kind(value) or "string", _canonical(value))
+        xml.whole_text(pair.find("{*}Key")): (_kind(value) or "string", _canonical(value))
         for pair in ([] if pairs is None else pairs.findall(f"{{*}}{_PAIR}"))
-        if (value := pair.find("{*}Value")) is not None and not is_nil(value)
+        if (value := pair.find("{*}Value")) is not None and not xml.is_nil(value)
     }
-    return SentPart(texts, pairs is not None, BOOL.write(_read_flag(preprocessing), "") if preprocessing else "")
+    return SentPart(texts, pairs is not None, xml.BOOL.write(_read_flag(preprocessing), "") if preprocessing else "")
 
 
 def _read_flag(text: str) -> bool:
     try:
-        return read_bool(text)
+        return xml.read_bool(text)
     except ValueError as error:
-        raise DescriptionError(f"RequiresPreprocessing: {error}") from error
+        raise xml.DescriptionError(f"RequiresPreprocessing: {error}") from error
 
 
 # ---------------------------------------------------------------------- filters and actions
 
 
 def _read_filter(element: ElementTree.Element | None) -> Filter:
-    if element is None or is_nil(element):
+    if element is None or xml.is_nil(element):
         return TrueFilter()
     match _kind(element):
         case "TrueFilter":
@@ -149,16 +128,16 @@ def _read_filter(element: ElementTree.Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case "CorrelationFilter":
-            fields = {field: whole_text(element.find(f"{{*}}{name}")) or None for name, field in CORRELATED.items()}
+            fields = {field: xml.whole_text(element.find(f"{{*}}{name}")) or None for name, field in CORRELATED.items()}
             return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
         case kind:
-            raise DescriptionError(
+            raise xml.DescriptionError(
                 f"Filter: its type is '{kind}'; it is one of SqlFilter, CorrelationFilter, TrueFilter, FalseFilter"
             )
 
 
 def _read_action(element: ElementTree.Element | None) -> SqlAction | None:
-    if element is None or is_nil(element):
+    if element is None or xml.is_nil(element):
         return None
     match _kind(element):
         case "EmptyRuleAction":
@@ -166,13 +145,13 @@ def _read_action(element: ElementTree.Element | None) -> SqlAction | None:
         case "SqlRuleAction":
             return SqlAction(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case kind:
-            raise DescriptionError(f"Action: its type is '{kind}'; it is one of SqlRuleAction, EmptyRuleAction")
+            raise xml.DescriptionError(f"Action: its type is '{kind}'; it is one of SqlRuleAction, EmptyRuleAction")
 
 
 def _expression(element: ElementTree.Element) -> str:
-    text = whole_text(element.find("{*}SqlExpression"))
+    text = xml.whole_text(element.find("{*}SqlExpression"))
     if not text.strip():
-        raise DescriptionError("SqlExpression: it is missing or empty")
+        raise xml.DescriptionError("SqlExpression: it is missing or empty")
     return text
 
 
@@ -184,7 +163,7 @@ def _write_filter(found: Filter, form: _Form) -> ElementTree.Element:
             for name, field in CORRELATED.items():
                 value = getattr(found, field)
                 if value is not None:
-                    add_child(element, name, value)
+                    xml.add_child(element, name, value)
             if found.properties or (form.as_sent and form.sent.has_pairs):
                 _write_pairs(element, "Properties", found.properties, form)
         case SqlFilter():
@@ -203,21 +182,21 @@ def _write_action(action: SqlAction | None, form: _Form) -> ElementTree.Element:
 
 
 def _write_text(element: ElementTree.Element, expression: str) -> None:
-    add_child(element, "SqlExpression", expression)
-    add_child(element, "CompatibilityLevel", "20")
+    xml.add_child(element, "SqlExpression", expression)
+    xml.add_child(element, "CompatibilityLevel", "20")
 
 
 def _write_sql(element: ElementTree.Element, expression: str, parameters: Mapping[str, Value], form: _Form) -> None:
     _write_text(element, expression)
     if form.sent.preprocessing:
-        add_child(element, "RequiresPreprocessing", form.sent.preprocessing)
+        xml.add_child(element, "RequiresPreprocessing", form.sent.preprocessing)
     if form.sent.has_pairs or not form.as_sent:
         _write_pairs(element, "Parameters", parameters, form)
 
 
 def _kind(element: ElementTree.Element) -> str:
     """Return the attribute `type` of any namespace, without a prefix."""
-    found = element.get(f"{{{INSTANCE}}}type")
+    found = element.get(f"{{{xml.INSTANCE}}}type")
     if found is None:
         found = next((value for name, value in element.attrib.items() if name.rpartition("}")[2] == "type"), "")
     return found.rpartition(":")[2]
@@ -243,18 +222,20 @@ def _read_time(text: str) -> datetime:
 
 def _write_moment(value: datetime) -> str:
     """Return a time in UTC with a zone."""
-    return without_zeros(f"{value.astimezone(UTC).replace(tzinfo=None).isoformat()}Z")
+    return xml.without_zeros(f"{value.astimezone(UTC).replace(tzinfo=None).isoformat()}Z")
 
 
 def _canonical_time(text: str) -> str:
     """Return a time as sent; one of another zone in UTC."""
     moment = datetime.fromisoformat(text)
-    return without_zeros(text) if moment.tzinfo in (None, UTC) and text[-6:-5] not in "+-" else _write_moment(moment)
+    return (
+        xml.without_zeros(text) if moment.tzinfo in (None, UTC) and text[-6:-5] not in "+-" else _write_moment(moment)
+    )
 
 
 def _canonical_duration(text: str) -> str:
-    ticks = read_ticks(text)
-    return FOR_EVER if ticks is None else write_ticks(ticks)
+    ticks = xml.read_ticks(text)
+    return xml.FOR_EVER if ticks is None else xml.write_ticks(ticks)
 
 
 def _write_double(value: float) -> str:
@@ -269,9 +250,9 @@ _TYPES: Mapping[str, _Type] = {
     "string": _Type(str),
     **dict.fromkeys(("int", "long", "short", "byte", "unsignedInt", "unsignedLong", "unsignedShort"), _WHOLE),
     **dict.fromkeys(("double", "float", "decimal"), _Type(float, _write_double)),
-    "boolean": _Type(read_bool, lambda value: "true" if value else "false"),
+    "boolean": _Type(xml.read_bool, lambda value: "true" if value else "false"),
     "dateTime": _Type(_read_time, _write_moment, _canonical_time),
-    "duration": _Type(read_span, write_duration, _canonical_duration),
+    "duration": _Type(xml.read_span, xml.write_duration, _canonical_duration),
 }
 _TYPE_SPACES = {"duration": "http://schemas.microsoft.com/2003/10/Serialization/"}
 """The namespaces of types that are not XML Schema's."""
@@ -295,22 +276,22 @@ def _type_name(value: Value) -> str:
 def _read_pairs(element: ElementTree.Element | None) -> dict[str, Value]:
     pairs: dict[str, Value] = {}
     for pair in [] if element is None else element.findall(f"{{*}}{_PAIR}"):
-        key, value = whole_text(pair.find("{*}Key")), pair.find("{*}Value")
+        key, value = xml.whole_text(pair.find("{*}Key")), pair.find("{*}Value")
         if not key:
-            raise DescriptionError(f"{_PAIR}: its Key is missing or empty")
-        pairs[key] = None if value is None or is_nil(value) else _read_value(key, value)
+            raise xml.DescriptionError(f"{_PAIR}: its Key is missing or empty")
+        pairs[key] = None if value is None or xml.is_nil(value) else _read_value(key, value)
     return pairs
 
 
 def _read_value(key: str, element: ElementTree.Element) -> Value:
     name = _kind(element) or "string"
     if name not in _TYPES:
-        raise DescriptionError(f"'{key}': its type is '{name}'; it is one of {', '.join(_TYPES)}")
+        raise xml.DescriptionError(f"'{key}': its type is '{name}'; it is one of {', '.join(_TYPES)}")
     text = element.text or ""
     try:
         return _TYPES[name].read(text if name == "string" else text.strip())
     except ValueError as error:
-        raise DescriptionError(f"'{key}': '{text}' is no {name}: {error}") from error
+        raise xml.DescriptionError(f"'{key}': '{text}' is no {name}: {error}") from error
 
 
 def _canonical(element: ElementTree.Element) -> str:
@@ -324,7 +305,7 @@ def _write_pairs(parent: ElementTree.Element, name: str, pairs: Mapping[str, Val
     element = ElementTree.SubElement(parent, name)
     for key, value in pairs.items():
         pair = ElementTree.SubElement(element, _PAIR)
-        add_child(pair, "Key", key)
+        xml.add_child(pair, "Key", key)
         if value is None:
             ElementTree.SubElement(pair, "Value", {"i:nil": "true"})
             continue
