@@ -72,7 +72,7 @@ class Engine:
 
     @property
     def in_force(self) -> list[str]:
-        return [f"{one.command.action_id} {one.command.target}".rstrip() for one in self.orders.in_force]
+        return [f"{one.command.action_id} {one.command.target}".rstrip() for one in self.orders.kept.applied]
 
     @property
     def rows(self) -> dict[str, OrderRow]:
@@ -433,7 +433,7 @@ def test_an_order_that_failed_for_one_target_is_never_called_done(engine: Engine
 def test_a_boot_on_a_clock_that_is_ahead_drops_no_order_early(engine: Engine) -> None:
     """Without evidence of its own a boot's clock is as far ahead as that of the engine before."""
     engine.read(FORCE)
-    (held,) = engine.orders.in_force
+    (held,) = engine.orders.kept.applied
     kept = replace(engine.orders.kept, clock_ahead=119.0)
     early, late = held.until + 118.0, held.until + 120.0
     assert to_take_up(kept, engine="web-1", verbs=FLEET_VERBS, at=early) == (held,)

@@ -182,7 +182,7 @@ def test_an_empty_queue_is_read_from_its_first_number() -> None:
     read_page(reader, reader.look(START), START, posted(7, Watch(id="w", by="x", look=5.0, report=15.0), at=START - 10))
     found = check_queue(reader, START)
     assert found.was_reset
-    assert reader.next_number == 1
+    assert found.more.since == 1
 
 
 def test_cleaning_spares_the_oldest_message_that_counts() -> None:

@@ -72,16 +72,6 @@ async def test_a_certificate_of_ssh_keygen_does_not_count(tmp_path: Path) -> Non
     assert "is not in the file of operators" in found.why
 
 
-async def test_a_signature_of_ssh_keygen_for_another_namespace_or_other_bytes_does_not_count(tmp_path: Path) -> None:
-    key = make_key(tmp_path / "key", "-t", "ed25519")
-    signers = read_signers(write_operators(tmp_path, f"a {key}\n"))
-    command = ["ssh-keygen", "-Y", "sign", "-q", "-n", "git", "-f", str(tmp_path / "key")]
-    other = subprocess.run(command, input=SIGNED, capture_output=True, check=True).stdout.decode()
-    assert verify(SIGNED, other, signers, at=T0) == Unverified(why="its signature is for 'git'")
-    genuine_ = await sign(SIGNED, tmp_path / "key")
-    assert verify(SIGNED + b" ", genuine_, signers, at=T0) == Unverified(why="its signature does not fit its bytes")
-
-
 def make_key(path: Path, *arguments: str) -> str:
     subprocess.run(["ssh-keygen", "-q", *arguments, "-N", "", "-C", "", "-f", str(path)], check=True)
     return path.with_suffix(".pub").read_text().strip()

@@ -191,16 +191,6 @@ async def test_an_order_over_the_fleet_holds_on_every_host_until_it_is_released(
     assert State.FORCED not in (state(shop), state(pay))
 
 
-async def test_one_that_looks_only_refuses_and_says_why(pair: Pair) -> None:
-    looking, _, console, view = await pair.both(None)
-    force = draft(view, "force")
-    await post(console, force)
-    order = await answered(console, force, lambda one: len(one.done) + len(one.refused) == 2)
-    assert order.done == ("web-2",)
-    assert order.refused == (("web-1", "look only: no file of operators is configured"),)
-    assert state(looking) is State.UNKNOWN
-
-
 async def test_a_console_cannot_post_what_would_not_count(pair: Pair) -> None:
     _, console, view = await pair.first()
     with pytest.raises(CommandRefusedError, match="is not in the file of operators"):

@@ -169,8 +169,3 @@ async def test_only_manage_of_the_namespace_sets_the_boards_up(world: World, key
     text = await sentence(set_up_boards(admin, "primary"))
     assert text == ("" if key.may(Right.MANAGE) else "listing the boards was refused")
     assert (ORDERS in {queue.path for queue in world.node.namespace.queues()}) == key.may(Right.MANAGE)
-
-
-async def test_a_refused_setup_names_the_command_and_the_right(world: World) -> None:
-    with pytest.raises(FleetBoardError, match=r"run paired fleet setup once with a key or role that has Manage"):
-        await set_up_boards(world.admin(Right.LISTEN), "primary")

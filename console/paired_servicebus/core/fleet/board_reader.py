@@ -504,10 +504,6 @@ class BoardReader:
         self._proved = ""
 
     @property
-    def next_number(self) -> int:
-        return self._next
-
-    @property
     def behind(self) -> int:
         """Return how many messages are known to lie unread; 0: the end is reached."""
         return 0 if self.unread_since is None else max(self._top - self._next + 1, 1)

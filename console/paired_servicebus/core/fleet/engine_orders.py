@@ -47,7 +47,6 @@ from paired_servicebus.core.fleet.order_rules import (
     FleetVerbs,
     Rule,
     Void,
-    subjects_of,
     why_void,
 )
 from paired_servicebus.core.model.command import Command
@@ -121,16 +120,12 @@ class Register:
         """Return the action of a seen order."""
         return self._verbs[one.text.verb]
 
-    def subjects(self, one: SeenOrder) -> frozenset[Subject]:
-        """Return what a seen order is about."""
-        return subjects_of(one.text, self.verb(one))
-
     def add(self, one: SeenOrder) -> bool:
         """Take an order in; return whether it is the newest of a subject for an engine, and was not known."""
         if one.text.verb not in self._verbs:
             return False
         is_new = False
-        for subject in self.subjects(one):
+        for subject in self.verb(one).subjects(one.text.scope, one.text.targets):
             before = self._by_subject.get(subject, ())
             if any(each.order.id == one.order.id and each.counts >= one.counts for each in before):
                 continue
@@ -479,7 +474,8 @@ class EngineOrders:
             one = found[order_id]
             self._under_way |= dict.fromkeys(subjects, one)
             late = at - one.text.issued_at
-            command = one.command(each for each in one.text.targets if self._subject(one, each) in subjects)
+            named = {subject[2] for subject in subjects}
+            command = one.command(each for each in one.text.targets if each.casefold() in named)
             effects.append(
                 CarryOut(
                     order=one.order,
@@ -517,9 +513,6 @@ class EngineOrders:
 
     def _is_overtaken(self, subject: Subject, one: SeenOrder) -> bool:
         return subject in self._local and one.text.issued_at <= self._local[subject][0]
-
-    def _subject(self, one: SeenOrder, target: str) -> Subject:
-        return self._register.verb(one).stands_for, one.text.scope, target.casefold()
 
     def _answer(self, subject: Subject, one: SeenOrder, outcome: Outcome, text: str) -> None:
         before = self._answered.get(subject)
@@ -660,11 +653,6 @@ class EngineOrders:
             and one.text.issued_at <= at
             and (self._alarms_at is None or one.text.until > self._alarms_at)
         )
-
-    @property
-    def in_force(self) -> tuple[StandingFleetOrder, ...]:
-        """Return what is in force here by the fleet."""
-        return tuple(self._applied.values())
 
     @property
     def next_deadline(self) -> float | None:

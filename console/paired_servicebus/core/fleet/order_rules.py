@@ -8,7 +8,7 @@ stands, and what an engine does about it: engine_orders.py. Times are the namesp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -51,6 +51,10 @@ class FleetVerb:
         """Return whether it sets a state; otherwise it leaves the targets to the rules."""
         return not self.revokes
 
+    def subjects(self, scope: str, targets: Iterable[str]) -> tuple[Subject, ...]:
+        """Return what an order with it is about, one subject for each target."""
+        return tuple((self.stands_for, scope, one.casefold()) for one in targets) or ((self.stands_for, scope, ""),)
+
 
 FleetVerbs = Mapping[str, FleetVerb]
 """The actions that can be ordered over the fleet, by id."""
@@ -79,11 +83,6 @@ class Void:
 
     rule: Rule
     text: str
-
-
-def subjects_of(text: OrderText, verb: FleetVerb) -> frozenset[Subject]:
-    """Return what an order is about, one subject for each target."""
-    return frozenset((verb.stands_for, text.scope, target.casefold()) for target in text.targets or ("",))
 
 
 def to_type(text: OrderText, verb: FleetVerb) -> str:
@@ -115,7 +114,7 @@ def _wrong_form(case: _Case) -> str:
         return f"it is for another pairing ({repeated(text.primary)} and {repeated(text.secondary)})"
     if text.scope not in verb.scopes or (text.scope == WHOLE) != (not text.targets):
         return f"{verb.label} has the wrong kind of target ({repeated(text.scope)})"
-    if len(subjects_of(text, verb)) != max(1, len(text.targets)):
+    if len(set(verb.subjects(text.scope, text.targets))) != max(1, len(text.targets)):
         return "it names a target twice"
     if text.engines is not None and len(text.engines) > MAX_NAMED_ENGINES:
         return f"it names {len(text.engines)} engines, and {MAX_NAMED_ENGINES} are allowed"

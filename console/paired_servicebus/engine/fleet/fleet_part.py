@@ -216,9 +216,8 @@ class FleetPart:
     def note_order(self, command: Command) -> None:
         """Note a local operator's order: what the fleet ordered about the same does not hold here."""
         action = BY_ID[command.action_id]
-        subjects = tuple((action.stands_for, command.scope, one.casefold()) for one in command.targets or ("",))
         how = f"{action.participle or action.label} here by {repeated(command.by)}"
-        self._book.note_local(subjects, how, self._now())
+        self._book.note_local(action.subjects(command.scope, command.targets), how, self._now())
         self._tell_time()
 
     def _now(self) -> float:
