@@ -24,7 +24,7 @@ from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_jo
 from paired_servicebus.pipeline.ingest.journal_lines import load_events
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.judging.derived_sql import ONCE, STORY_KINDS
-from paired_servicebus.pipeline.judging.judge import derive, empty_of, judge
+from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, date_sql, time_column
@@ -133,7 +133,7 @@ class JournalTables(TableQueries):
         derive(engine)
         engine.make("episodes", _COUNTED)
         for table in ("receipts", "audit", "verdicts"):
-            engine.make(table, empty_of(table))
+            engine.make(table, f"select * from stored.{table}")
         self._shape()
 
     def _shape(self) -> None:

@@ -36,8 +36,9 @@ from paired_servicebus.pipeline.judging.derived_sql import RETIRED_BOOT
 from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.manifest import Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.sql_engine import make_views
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of, write_whole
-from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables, make_views
+from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.settings import seconds_of
 

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -22,7 +22,6 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-import pyarrow as pa
 
 from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
@@ -42,7 +41,6 @@ from paired_servicebus.pipeline.ingest.table_files import (
     frame,
     merge_parts,
     parts,
-    read_rows,
     staged_parts,
     write_dated,
     write_rows,
@@ -63,7 +61,9 @@ from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged, file_of
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, date_sql
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of
+from paired_servicebus.pipeline.table_store.table_reader import opened_engine
 
 # What is due beside the batches: judgements, and compaction.
 #
@@ -159,9 +159,16 @@ on rows_of_files.pairing = keys.pairing and rows_of_files.folded = keys.folded
    and rows_of_files.message_id = keys.message_id
 """
 _WITH_NAMES: Final = "select distinct file from rows_of_files left semi join other_names on pairing = other_name"
+_OTHER_NAMES: Final = """
+select distinct pairing_name as other_name, pairing as shared_name from engines where pairing_name <> pairing
+"""
 _RENAMED: Final = """
 select known.* except (pairing), coalesce(shared_name, pairing) as pairing
 from {rows} as known left join other_names on pairing = other_name
+"""
+_EPISODES: Final = """
+select known.* replace (coalesce(shared_name, pairing) as pairing)
+from stored.episodes as known left join other_names on pairing = other_name
 """
 """An engine that was heard later can show that two names are one pairing."""
 _KEPT: Final = f"""
@@ -174,21 +181,19 @@ where last_at >= timestamp_micros({{horizon}}) or status not in ({audit_sql.SETT
 
 def judge(spark: Any, lake: Lake) -> None:
     """Judge the messages, and commit. Raises Spark's errors and OSError; then the tables are as they were."""
-    with lake.pinned() as version, lake.staged("judged") as place:
+    with lake.pinned() as version, lake.staged("judged") as place, opened_engine(version) as engine:
         began = version.manifest
         end = began.end(time.time())
-        small = for_small_work(spark)
-        work = _Judgement(small if _rows(began) < SMALL else spark, small, version, place, end)
+        work = _Judgement(for_small_work(spark) if _rows(began) < SMALL else spark, engine, version, place, end)
         new = work.dropped({"receipts": work.receipts(), **work.audit()})
-        figures, unsettled, shared_names = work.figures, work.unsettled, work.shared_names
 
         def change(now: Manifest) -> Change:
             events = tuple(file for file in now.of("events") if file.last_at >= end - KEPT or not file.last_at)
-            episodes = _with_figures(small, place, lake.version, figures, shared_names)
+            episodes = _with_figures(place, lake.version, work.figures, work.shared_names)
             fields = {
                 "judged": began.batch,
                 "judged_at": time.time(),
-                "unsettled": unsettled,
+                "unsettled": work.unsettled,
                 "receipts": now.receipts - began.receipts,
             }
             return Change(files={**new, "events": events, **episodes}, fields=fields)
@@ -201,11 +206,11 @@ def _rows(manifest: Manifest) -> int:
 
 
 class _Judgement:
-    """One judgement's steps, each with its files; `small` is the session for a few rows, `spark` for all others."""
+    """One judgement's steps, each with its files; `engine` makes what is of a few rows, `spark` all else."""
 
-    def __init__(self, spark: Any, small: Any, version: Version, place: Place, end: int) -> None:
+    def __init__(self, spark: Any, engine: DuckdbEngine, version: Version, place: Place, end: int) -> None:
         self._spark = spark
-        self._small = small
+        self._engine = engine
         self._existing = Existing(spark, version)
         self._manifest = version.manifest
         self._place = place
@@ -217,7 +222,7 @@ class _Judgement:
         """The figures of each episode, an Arrow table, once the audit is made."""
         for table in ("engines", "backlog", "episodes"):
             self._existing.rows(table).createOrReplaceTempView(table)
-        Existing(small, version).rows("engines").createOrReplaceTempView("engines")
+        engine.make("engines", "select * from stored.engines")
         self.shared_names = self._shared_names()
 
     def receipts(self) -> Files:
@@ -231,7 +236,7 @@ class _Judgement:
             self._keep("new_receipts", partial)
             self._keep("touched", audit_sql.TOUCHED)
             changed = self._files_of(table, files, _WITH_KEYS.format(keys="touched"))
-            stale = self._files_of(table, files, _WITH_NAMES) if self.shared_names else set[str]()
+            stale = self._files_of(table, files, _WITH_NAMES) if self.shared_names.num_rows else set[str]()
             self._whole = self._whole or bool(stale)
             changed |= stale
             existing.rows(table, [one for one in files if one.name in changed]).createOrReplaceTempView("known")
@@ -253,14 +258,11 @@ class _Judgement:
         rows.createOrReplaceTempView("rows_of_files")
         return set(self._arrow(query)["file"].to_pylist())
 
-    def _shared_names(self) -> dict[str, str]:
-        """Return the pairing of each other name that engines gave it; make the view `other_names` of them."""
-        paths = self._existing.paths("engines")
-        rows = [row for path in paths for row in read_rows(path, ["pairing_name", "pairing"]).to_pylist()]
-        names = {row["pairing_name"]: row["pairing"] for row in rows if row["pairing_name"] != row["pairing"]}
-        if names:
-            found = [{"other_name": other, "shared_name": shared} for other, shared in names.items()]
-            as_frame(self._spark, pa.Table.from_pylist(found)).createOrReplaceTempView("other_names")
+    def _shared_names(self) -> Any:
+        """Return the pairing of each other name that engines gave it, an Arrow table; make the view `other_names`."""
+        self._engine.make("other_names", _OTHER_NAMES)
+        names = self._engine.arrow("other_names")
+        as_frame(self._spark, names).createOrReplaceTempView("other_names")
         return names
 
     def audit(self) -> dict[str, Files]:
@@ -294,18 +296,20 @@ class _Judgement:
         )
         self.unsettled = unsettled["n"][0].as_py()
         for name, rows in zip(parts, made, strict=True):
-            as_frame(self._small, rows).createOrReplaceTempView(name)
-        verdicts = self._small.sql(verdict_sql.VERDICTS.format(now=self._end, journals="engines")).toArrow()
-        return write_rows(self._place, "verdicts", verdicts, self._batch)
+            self._engine.put(name, rows)
+        self._engine.make("verdicts", verdict_sql.VERDICTS.format(now=self._end, journals="engines"))
+        return write_rows(self._place, "verdicts", self._engine.arrow("verdicts"), self._batch)
 
     def _make(self, name: str, query: str) -> None:
         """Make a part of the audit, once, however often it is read."""
         if name in audit_sql.LARGE:  # its size is not bounded, and decides how it is joined
             self._keep(name, query)
             return
-        made = (self._small if name in audit_sql.OF_PARTS else self._spark).sql(query).toArrow()
-        for spark in (self._spark, self._small):
-            as_frame(spark, made).createOrReplaceTempView(name)
+        if name in audit_sql.OF_PARTS:
+            self._engine.make(name, query)
+        else:
+            self._engine.put(name, self._arrow(query))
+        as_frame(self._spark, self._engine.arrow(name)).createOrReplaceTempView(name)
 
     def _keep(self, name: str, query: str) -> None:
         """Write a query's rows once, for the view of that name."""
@@ -349,19 +353,14 @@ class _Judgement:
         return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}{{}}")
 
 
-def _with_figures(
-    spark: Any, place: Place, version: Version, figures: Any, shared_names: Mapping[str, str]
-) -> dict[str, Files]:
-    """Return the file of `episodes` with new figures; figures of messages that were dropped stay."""
-    existing = Existing(spark, version)
-    if not existing.of("episodes"):
-        return {}
-    existing.rows("episodes").createOrReplaceTempView("episodes")
-    as_frame(spark, figures).createOrReplaceTempView("figures")
-    rows = spark.sql(EPISODES_JUDGED).toArrow()
-    names = pa.array([shared_names.get(name, name) for name in rows["pairing"].to_pylist()], pa.string())
-    rows = rows.set_column(rows.column_names.index("pairing"), "pairing", names)
-    return {"episodes": write_rows(place, "episodes", rows, version.manifest.batch + 1)}
+def _with_figures(place: Place, version: Version, figures: Any, names: Any) -> dict[str, Files]:
+    """Return the file of `episodes` with new figures and pairings; figures of messages that were dropped stay."""
+    with opened_engine(version) as engine:
+        engine.put("figures", figures)
+        engine.put("other_names", names)
+        engine.make("episodes", _EPISODES)
+        engine.make("episodes", EPISODES_JUDGED)
+        return {"episodes": write_rows(place, "episodes", engine.arrow("episodes"), version.manifest.batch + 1)}
 
 
 NEW_SHARE: Final = 4

@@ -1,29 +1,27 @@
-"""One batch: from journal files to the next version of every table but the judged ones. Spark's SQL makes them all.
+"""One batch: from journal files to the next version of every table but the judged ones.
 
     files ──▶ events ──▶ sums ──▶ minutes, failures, backlog, syphon, dead_letters, cost ──┐
                     └──▶ timeline, spans ──▶ engines, gaps ──▶ stories ────────────────────┴──▶ episodes
 
-Events are parsed and written once; every other query reads the written files. The two lines run beside each other. A
-table's rows of a batch are few, so they come to this process, and are written as one file for each day. Nothing changes
-before the commit.
+Spark parses and writes the events once, and reads the written files for the sums and the timeline. These rows are few,
+so they come to this process, where duckdb makes the other tables of them (judging.judge). A table's new rows are one
+file for each day. Nothing changes before the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import asdict, replace
 
 from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
     as_frame,
-    days_of,
     frame,
     parts,
     staged_parts,
@@ -31,29 +29,16 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_days,
     write_rows,
 )
-from paired_servicebus.pipeline.judging.derived_sql import (
-    BEFORE,
-    ENGINES,
-    EPISODES,
-    GAPS,
-    ONCE,
-    PINGS,
-    READINGS,
-    SENDS,
-    STORIES,
-    STORY,
-    STORY_KINDS,
-    SUMMED,
-    SUMS,
-    TIMELINE_OF_EVENTS,
-    words,
-)
+from paired_servicebus.pipeline.judging.derived_sql import BEFORE, FROM_EVENTS, ONCE, SUMMED
+from paired_servicebus.pipeline.judging.judge import dates_of, derive_episodes, derive_sums
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import side_by_side
-from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
-from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
+from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
+from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, Version, held, merged
 from paired_servicebus.pipeline.table_store.schema import RECEIPT_KINDS, arrow_schema, date_sql
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 from paired_servicebus.pipeline.table_store.store_path import Place
+from paired_servicebus.pipeline.table_store.table_reader import opened_engine
 
 # Events: those of journal files, written by Spark's tasks, and what they hold.
 
@@ -160,10 +145,8 @@ def spans_of(spans: Iterable[RecordSpan]) -> Any:
 
 _BOOT: Final = {"engine": "VARCHAR", "boot": "VARCHAR"}
 _SPAN: Final = {**_BOOT, "first": "BIGINT", "last": "BIGINT", "first_at": "TIMESTAMP", "last_at": "TIMESTAMP"}
-_RARE: Final = (
-    ("pings", PINGS, "ping-accepted"), ("readings", READINGS, "queue-read"),
-)  # fmt: skip
-
+_RARE: Final = {"pings": "ping-accepted", "readings": "queue-read"}
+"""Statements that read one kind of event, which few batches have."""
 
 SMALL: Final = 50_000
 """Events of a batch up to which Spark spends more on compiling a query than on running it."""
@@ -204,7 +187,7 @@ class BatchTables:
         seen = merged(before.seen + found.spans)
         after = replace(before, seen=seen)
         frame(self._spark, "events", found.paths).createOrReplaceTempView("events")
-        changed = self._tables(found.paths, place, after, found, Existing(self._small, version))
+        changed = self._tables(place, after, found, version)
         if found.receipts:
             fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
         if _is_late(found.spans, before.seen):
@@ -226,132 +209,57 @@ class BatchTables:
 
     # -- the other tables ---------------------------------------------------------------------------------------------
 
-    def _tables(
-        self, events: Sequence[Place], place: Place, after: Manifest, found: Contents, existing: Existing
-    ) -> dict[str, Files]:
-        """Return the new files of all tables but the judged ones; `events` are the files of the batch's."""
+    def _tables(self, place: Place, after: Manifest, found: Contents, version: Version) -> dict[str, Files]:
+        """Return the new files of all tables but the judged ones."""
         batch = after.batch + 1
-        changed: dict[str, Files]
-        work: Sequence[Callable[[], Any]] = (
-            partial(self._engine_files, place, after, found, existing),
-            partial(self._sums, place, existing, batch),
-        )
-        (told, changed, has_stories), summed = side_by_side(self._small, work)
-        changed |= summed
-        if has_stories:
-            episodes = self._episodes(events, told, existing, changed)
-            changed["episodes"] = write_rows(place, "episodes", episodes, batch)
+        with opened_engine(version) as engine:
+            self._put(engine, after, found)
+            derive_sums(engine)
+            changed: dict[str, Files] = {
+                table: write_rows(place, table, engine.arrow(table), batch) for table in ("engines", "gaps")
+            }
+            for table in ("timeline", *SUMMED):
+                dates = dates_of(engine, table) if table in SUMMED else set()
+                kept = [file for file in version.manifest.of(table) if file.date not in dates]
+                changed[table] = [*kept, *write_days(place, table, engine.arrow(table), batch)]
+            if engine.rows("touched"):
+                events = _around_begins(engine, found.paths, Existing(self._small, version))
+                frame(self._small, "events", events).createOrReplaceTempView("events")
+                engine.put("sends", self._small.sql(FROM_EVENTS["sends"]).toArrow())
+                derive_episodes(engine)
+                changed["episodes"] = write_rows(place, "episodes", engine.arrow("episodes"), batch)
         return changed
 
-    def _engine_files(
-        self, place: Place, after: Manifest, found: Contents, existing: Existing
-    ) -> tuple[Any, dict[str, Files], bool]:
-        """Return the batch's rows of `timeline`, the files of the engines' tables, and whether an episode changes."""
-        spark, batch = self._small, after.batch + 1
-        told = self._spark.sql(TIMELINE_OF_EVENTS).toArrow()
-        as_frame(spark, told).createOrReplaceTempView("timeline")
-        engines = self._engines(after, found, existing)
-        changed: dict[str, Files] = {
-            "engines": write_rows(place, "engines", engines, batch),
-            "gaps": write_rows(place, "gaps", spark.sql(GAPS).toArrow(), batch),
-        }
-        if told.num_rows:
-            changed["timeline"] = (*existing.of("timeline"), *write_days(place, "timeline", told, batch))
-        return told, changed, self._find_stories(engines, existing, changed)
+    def _put(self, engine: DuckdbEngine, after: Manifest, found: Contents) -> None:
+        """Put the batch's rows that the tables are made of into the engine."""
+        engine.put("spans", spans_of(after.seen))
+        boots = [{"engine": name, "boot": boot} for name, boot in found.receiving]
+        engine.put("receiving", pa.Table.from_pylist(boots, schema=arrow_schema(_BOOT)))
+        timeline, sums = self._rows_of(FROM_EVENTS["timeline"], FROM_EVENTS["sums"])
+        kinds = set(sums["kind"].to_pylist())
+        rare = (FROM_EVENTS[name] + ("" if kind in kinds else " having false") for name, kind in _RARE.items())
+        for name, rows in zip(("timeline", "sums", *_RARE), (timeline, sums, *self._rows_of(*rare)), strict=True):
+            engine.put(name, rows)
 
-    def _sums(self, place: Place, existing: Existing, batch: int) -> dict[str, Files]:
-        """Add the batch's sums to the rows of the days that it has records of."""
-        days = self._sum_up()
-        dates = {table: set().union(*(days.get(kind, set()) for kind in SUMMED[table].kinds)) for table in SUMMED}
-        adding = [partial(self._added, table, some, place, existing, batch) for table, some in dates.items() if some]
-        return dict(side_by_side(self._small, adding))
-
-    def _added(self, table: str, dates: set[str], place: Place, existing: Existing, batch: int) -> tuple[str, Files]:
-        """Return a table's files with the batch's sums added to the rows of those days."""
-        touched = [file for file in existing.of(table) if file.date in dates]
-        existing.rows(table, touched).createOrReplaceTempView(f"known_{table}")
-        rows = self._small.sql(SUMMED[table].query(table)).toArrow()
-        kept = [file for file in existing.of(table) if file.date not in dates]
-        return table, (*kept, *write_days(place, table, rows, batch))
-
-    def _rows_of(self, queries: Iterable[str]) -> list[Any]:
+    def _rows_of(self, *queries: str) -> list[Any]:
         """Return the rows of queries over the batch's events, as Arrow tables."""
         spark = self._spark
         return side_by_side(spark, [partial(lambda query: spark.sql(query).toArrow(), query) for query in queries])
 
-    def _sum_up(self) -> dict[str, set[str]]:
-        """Make the views of sums; return the days of each kind of event."""
-        spark = self._small
-        sums = self._spark.sql(SUMS).toArrow()
-        as_frame(spark, sums).createOrReplaceTempView("sums")
-        days: dict[str, set[str]] = {}
-        for kind, day in zip(sums["kind"].to_pylist(), days_of(sums["minute"]), strict=True):
-            days.setdefault(kind, set()).add(day)
 
-        new = self._rows_of(query if kind in days else f"{query} having false" for _, query, kind in _RARE)
-        for (name, _, _), rows in zip(_RARE, new, strict=True):
-            as_frame(spark, rows).createOrReplaceTempView(name)
-        return days
-
-    def _engines(self, after: Manifest, found: Contents, existing: Existing) -> Any:
-        spark = self._small
-        as_frame(spark, spans_of(after.seen)).createOrReplaceTempView("spans")
-        boots = [{"engine": engine, "boot": boot} for engine, boot in found.receiving]
-        receiving = pa.Table.from_pylist(boots, schema=arrow_schema(_BOOT))
-        as_frame(spark, receiving).createOrReplaceTempView("receiving")
-        existing.rows("engines").createOrReplaceTempView("known_engines")
-        return spark.sql(ENGINES).toArrow()
-
-    # -- episodes: the boots whose stories a batch goes on with are told again ---------------------------------------
-
-    def _find_stories(self, engines: Any, existing: Existing, changed: Mapping[str, Files]) -> bool:
-        """Make the views of the stories that a batch goes on with, and return whether there are any."""
-        spark = self._small
-        as_frame(spark, engines).createOrReplaceTempView("engines")
-        touched = spark.sql(_TOUCHED).toArrow()
-        if not touched.num_rows:
-            return False
-        as_frame(spark, touched).createOrReplaceTempView("touched")
-        self._whole("timeline", existing, changed).createOrReplaceTempView("timeline")
-        story = f"select * from ({STORY}) left semi join touched using (engine, boot)"
-        spark.sql(story).createOrReplaceTempView("story")
-        as_frame(spark, spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
-        return True
-
-    def _episodes(self, events: Sequence[Place], told: Any, existing: Existing, changed: Mapping[str, Files]) -> Any:
-        """Return all rows of `episodes` as an Arrow table; `told` are the batch's rows of `timeline`."""
-        spark = self._small
-        self._whole("minutes", existing, changed).createOrReplaceTempView("minutes")
-        existing.rows("episodes").createOrReplaceTempView("episodes")
-        for name, how in (("known", "semi"), ("others", "anti")):
-            query = f"select * from episodes left {how} join touched using (engine, boot)"
-            spark.sql(query).createOrReplaceTempView(name)
-        begins = told.filter(pc.equal(told["kind"], "state-changed"))
-        frame(spark, "events", _around(events, begins, existing)).createOrReplaceTempView("events")
-        spark.sql(SENDS).createOrReplaceTempView("sends")
-        return spark.sql(EPISODES).toArrow()
-
-    def _whole(self, table: str, existing: Existing, changed: Mapping[str, Files]) -> Any:
-        """Return a table as the batch leaves it."""
-        files = changed.get(table, existing.of(table))
-        old = existing.paths(table, [one for one in files if not isinstance(one, Staged)])
-        return frame(self._small, table, [*old, *(one.path for one in files if isinstance(one, Staged))])
-
-
-def _around(events: Sequence[Place], begins: Any, existing: Existing) -> list[Place]:
-    """Return the files with sends around some changes of state: the batch's, and older ones."""
-    if not begins.num_rows:
+def _around_begins(engine: DuckdbEngine, events: Sequence[Place], existing: Existing) -> list[Place]:
+    """Return the files with sends around the batch's changes of state: the batch's, and older ones."""
+    engine.make("begins", _BEGINS)
+    (times,) = engine.rows("begins")
+    if times["first"] is None:
         return []
-    times = pc.min_max(begins["event_time"].cast(pa.int64())).as_py()
-    first, last = times["min"] - BEFORE * 1_000_000, times["max"]
-    older = [file for file in existing.of("events") if file.last_at >= first and file.first_at <= last]
+    older = [
+        file for file in existing.of("events") if file.last_at >= times["first"] and file.first_at <= times["last"]
+    ]
     return [*events, *existing.paths("events", older)]
 
 
-_ENDS: Final = "select engine, boot, ended from"
-_TOUCHED: Final = f"""
-select engine, boot from timeline where kind in ({words(STORY_KINDS)})
-union select engine, boot from ({_ENDS} engines except {_ENDS} known_engines) where ended <> 'running'
-union select engine, boot from ({_ENDS} known_engines except {_ENDS} engines) where ended <> 'running'
+_BEGINS: Final = f"""
+select epoch_us(min(event_time)) - {BEFORE * 1_000_000} as first, epoch_us(max(event_time)) as last
+from timeline where kind = 'state-changed'
 """
-"""The boots with new events of a story, and those that ended since or turned out to go on."""

@@ -90,12 +90,6 @@ def metadata(path: Place) -> Any:
         return pq.read_metadata(file)
 
 
-def read_rows(path: Place, columns: Sequence[str] | None = None) -> Any:
-    """Return the rows of a Parquet file as an Arrow table. Raises OSError."""
-    with path.open("rb") as file:
-        return pq.read_table(file, columns=columns)
-
-
 def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "") -> list[Staged]:
     """Return files of rows with a date for a commit; not those without rows.
 
@@ -117,10 +111,11 @@ def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "")
 
 def write_days(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
     """Write an Arrow table as one file for each day. Raises OSError."""
-    days = days_of(rows[time_column(table)])
+    rows = _as(rows, arrow_schema(TABLES[table]))
+    days = pc.fill_null(pc.strftime(rows[time_column(table)], "%Y-%m-%d"), NO_DATE)
     found = []
-    for day in sorted(set(days)):
-        some = rows.filter(pc.equal(pa.array(days), day))
+    for day in sorted(set(days.to_pylist())):
+        some = rows.filter(pc.equal(days, day))
         path = place / f"{table}-{day}.parquet"
         _write(path, table, some)
         times = pc.min_max(some[time_column(table)].cast(pa.int64())).as_py()
@@ -132,12 +127,6 @@ def write_days(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
             batch=batch,
         )
         found.append(Staged(path, file))
-    return found
-
-
-def days_of(times: Any) -> list[str]:
-    """Return the days of times, as their partitions are called."""
-    found: list[str] = pc.fill_null(pc.strftime(times, "%Y-%m-%d"), NO_DATE).to_pylist()
     return found
 
 

@@ -1,13 +1,15 @@
 """The tables that are made from events: engines, gaps, timeline, the sums by minute, and episodes.
 
-Each is one statement over views; an incremental reader keeps a table's rows in `known_TABLE` and adds new ones.
+FROM_EVENTS are made where the events are, by duckdb or by Spark; all others by duckdb from these few rows and from the
+stored rows, `stored.TABLE`, which they add to.
 
     spans     from events: a row for each unbroken run of an engine's boot's numbers
     gaps      from spans
     timeline  from events
-    engines   from spans, timeline, receiving (boots with a `received` record) and known_engines
+    engines   from spans, timeline, receiving (boots with a `received` record) and the stored ones
     sums, pings, readings      from events
-    minutes, failures, backlog, syphon, dead_letters, cost      from these three and known_TABLE
+    minutes, failures, backlog, syphon, dead_letters, cost      from these three and the stored rows of their days
+    touched, ended, episodes   from timeline, engines, sends and minutes
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ select {listed(tuple(TABLES["events"]), "ranked")} from (
     from {{events}}) as ranked where nth = 1
 """
 """Each record once, the readable one of two, and each line that is none."""
-RECEIVING: Final = "select distinct engine, boot from events where trouble is null and kind = 'received'"
+_RECEIVING: Final = "select distinct engine, boot from events where trouble is null and kind = 'received'"
 
-SPANS: Final = """
+_SPANS: Final = """
 select engine, boot, min(seq) as first, max(seq) as last, min_by(event_time, seq) as first_at,
        max_by(event_time, seq) as last_at
 from (select engine, boot, seq, event_time, seq - row_number() over (partition by engine, boot order by seq) as island
@@ -85,7 +87,7 @@ _RETIRED: Final = """
     select engine, max(retired_at) as retired_at, max_by(retired_why, retired_at) as retired_why from (
         select engine, event_time as retired_at, coalesce(why, '') as retired_why from timeline
         where kind = 'engine-retired'
-        union all select engine, retired_at, retired_why from known_engines where retired_at is not null) as declared
+        union all select engine, retired_at, retired_why from stored.engines where retired_at is not null) as declared
     group by engine
 """
 _NAMED: Final = f"""
@@ -100,7 +102,7 @@ _NAMED: Final = f"""
            case when retired.retired_at >= numbers.last_at then retired.retired_at end as retired_at,
            retired.retired_why
     from numbers
-    left join known_engines as known on numbers.engine = known.engine and numbers.boot = known.boot
+    left join stored.engines as known on numbers.engine = known.engine and numbers.boot = known.boot
     left join started on numbers.engine = started.engine and numbers.boot = started.boot
     left join stopped on numbers.engine = stopped.engine and numbers.boot = stopped.boot
     left join receiving on numbers.engine = receiving.engine and numbers.boot = receiving.boot
@@ -220,12 +222,12 @@ class SummedTable:
     source: str
     derived: Mapping[str, str] = field(default_factory=dict)
 
-    def query(self, table: str) -> str:
-        """Return the query of the table's new rows, from the batch and the view `known_TABLE` of its present rows."""
+    def query(self, table: str, dates: str) -> str:
+        """Return the query of the rows of the days that `sums` has, from these and the table's stored rows."""
         names = (*self.keys, *self.measures)
         rows = (
             f"select {listed(names, 'new')} from ({self.source}) as new "
-            f"union all select {listed(names, 'known')} from known_{table} as known"
+            f"union all select {listed(names, 'known')} from stored.{table} as known where date in ({dates})"
         )
         sums = ", ".join(f"{how.format(f'every.{name}')} as {name}" for name, how in self.measures.items())
         keys = listed(self.keys, "every")
@@ -359,10 +361,10 @@ SUMMED: Final = {
 #     suspect ──▶ failed over ──▶ first ping accepted ──▶ failed back
 #         └──▶ recovered: it never failed over
 #
-# STORIES reads the views `story` (the boots' rows of `timeline` of STORY_KINDS) and `engines`. EPISODES reads its
-# result, `ended`, and `sends` (sends that the primary accepted, around the begins of episodes), `minutes`, `known` (the
-# present rows of these boots, whose figures of the latest judgement stay) and `others` (the rows of other boots).
-# EPISODE_FIGURES reads `receipts` and `episodes`.
+# The stories of the `touched` boots are read again, from their stored rows of `timeline` too: STORIES. EPISODES reads
+# its result, `ended`, and `sends` (sends that the primary accepted, around the begins of episodes) and `minutes`. Of
+# the stored episodes, the figures of the latest judgement stay, and the rows of other boots. EPISODE_FIGURES reads
+# `receipts` and `episodes`.
 
 NEAR: Final = 2
 """Seconds that an operator's order may be before the change of state that it makes, or after it."""
@@ -374,9 +376,18 @@ COLUMNS: Final = tuple(TABLES["episodes"])
 FIGURES: Final = ("first_diverted_at", "backlog_empty_at", "parked", "moved", "dead_lettered")
 """Columns of a judgement."""
 
-STORY: Final = f"""
-select * from timeline
-where kind in ({words(STORY_KINDS)}) and entity is not null and event_time is not null
+_ENDS: Final = "select engine, boot, ended from"
+TOUCHED: Final = f"""
+select engine, boot from timeline where kind in ({words(STORY_KINDS)})
+union select engine, boot from ({_ENDS} engines except {_ENDS} stored.engines) as ended where ended <> 'running'
+union select engine, boot from ({_ENDS} stored.engines except {_ENDS} engines) as reopened where ended <> 'running'
+"""
+"""The boots with new events of a story, and those that ended since or turned out to go on."""
+_TIMELINE: Final = ", ".join(TABLES["timeline"])
+_STORY: Final = f"""
+    select told.* from (select {_TIMELINE} from stored.timeline union all select {_TIMELINE} from timeline) as told
+    semi join touched using (engine, boot)
+    where kind in ({words(STORY_KINDS)}) and entity is not null and event_time is not null
 """
 _DIVERTING: Final = words(tuple(state.value for state in DIVERTING))
 _OPEN: Final = words((State.SUSPECT.value, *(state.value for state in DIVERTING)))
@@ -442,13 +453,18 @@ _STORY_ENDS: Final = """
     from summed join engines on summed.engine = engines.engine and summed.boot = engines.boot
     where began_at is not null
 """
+_GOOD_MINUTES: Final = """
+    select engine, entity, last_good_at from minutes
+    union all select engine, entity, last_good_at from stored.minutes
+    where date not in (select cast(minute as date) from minutes)
+"""
 _GOOD: Final = f"""
     select id, max(good_at) as good_at from (
         select id, sends.good_at from ended join sends
             on ended.engine = sends.engine and lower(ended.entity) = lower(sends.entity) and sends.good_at < began_at
             and sends.good_at >= began_at - interval {BEFORE} seconds
         union all
-        select id, minutes.last_good_at from ended join minutes
+        select id, minutes.last_good_at from ended join good_minutes as minutes
             on ended.engine = minutes.engine and lower(ended.entity) = lower(minutes.entity)
             and minutes.last_good_at < began_at - interval {BEFORE} seconds
     ) as found group by id
@@ -462,20 +478,25 @@ _MADE: Final = {
     **{name: f"known_{name}" for name in FIGURES},
 }
 STORIES: Final = f"""
-with marked as ({_MARKED}), opened as ({_OPENED}), numbered as ({_NUMBERED}), placed as ({_PLACED}),
-     summed as ({_SUMMED})
+with story as ({_STORY}), marked as ({_MARKED}), opened as ({_OPENED}), numbered as ({_NUMBERED}),
+     placed as ({_PLACED}), summed as ({_SUMMED})
 {_STORY_ENDS}
 """
 EPISODES: Final = f"""
-with good as ({_GOOD}), carried as (select id, {_CARRIED} from known)
+with good_minutes as ({_GOOD_MINUTES}), good as ({_GOOD}), carried as (select id, {_CARRIED} from stored.episodes)
 select {", ".join(f"{how} as {name}" for name, how in _MADE.items())}
 from ended left join good on ended.id = good.id left join carried on ended.id = carried.id
-union all select {listed(COLUMNS)} from others
+union all select {listed(COLUMNS)} from stored.episodes as others anti join touched using (engine, boot)
 """
 SENDS: Final = """
 select engine, entity, timestamp_micros(unix_micros(event_time) - cast(floor(seconds * 1e6) as bigint)) as good_at
 from events where kind = 'sends' and trouble is null and route = 'primary' and accepted > 0
 """
+FROM_EVENTS: Final = {
+    "timeline": TIMELINE_OF_EVENTS, "spans": _SPANS, "receiving": _RECEIVING, "sums": SUMS, "pings": PINGS,
+    "readings": READINGS, "sends": SENDS,
+}  # fmt: skip
+"""By name, the statements over `events`."""
 _DIVERTED: Final = """
     select diverted_by as engine, diverted_boot as boot, lower(entity) as name, diverted_at as event_time, 1 as place,
            diverted_at, moved, dead_lettered, greatest(moved_at, dead_lettered_at) as left_at,

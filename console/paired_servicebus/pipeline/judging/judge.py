@@ -1,45 +1,47 @@
-"""Makes the tables of a whole journal, one statement after the other, by an engine of SQL.
+"""Makes the tables of a journal, one statement after the other, by duckdb.
 
     derive(engine)            every table that is made from `events`
     judge(engine, now=…)      receipts, audit, verdicts, and the figures of episodes
 
-An incremental reader runs the same statements over the tables that it has already (derived_sql.py).
+Spark's batches and judgements run its parts: what is made from events and from messages is Spark's, and put into the
+engine; the rest is made here, from these few rows and the stored ones.
 """
 
 from __future__ import annotations
 
 from paired_servicebus.pipeline.judging import audit_sql, derived_sql, verdict_sql
 from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT
-from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
 
 
-def empty_of(table: str) -> str:
-    """Return a statement without rows, in a table's columns."""
-    nulls = {"VARCHAR": "cast(null as string)", "DOUBLE[]": "array_repeat(cast(null as double), 1)"}
-    columns = (f"{nulls.get(kind, f'cast(null as {kind})')} as {name}" for name, kind in TABLES[table].items())
-    return f"select {', '.join(columns)} where false"
-
-
 def derive(engine: DuckdbEngine) -> None:
-    """Make every table that does not depend on a judgement from the view `events`."""
-    engine.make("timeline", derived_sql.TIMELINE_OF_EVENTS)
-    engine.make("spans", derived_sql.SPANS)
+    """Make every table that does not depend on a judgement from the table `events`."""
+    for name, statement in derived_sql.FROM_EVENTS.items():
+        engine.make(name, statement)
+    derive_sums(engine)
+    derive_episodes(engine)
+
+
+def derive_sums(engine: DuckdbEngine) -> None:
+    """Make the engines, their gaps, the sums by minute, and `touched`, the boots whose episodes change."""
     engine.make("gaps", derived_sql.GAPS)
-    engine.make("receiving", derived_sql.RECEIVING)
-    engine.make("known_engines", empty_of("engines"))
     engine.make("engines", derived_sql.ENGINES)
-    engine.make("sums", derived_sql.SUMS)
-    engine.make("pings", derived_sql.PINGS)
-    engine.make("readings", derived_sql.READINGS)
     for name, table in derived_sql.SUMMED.items():
-        engine.make(f"known_{name}", empty_of(name))
-        engine.make(name, table.query(name))
-    engine.make("story", derived_sql.STORY)
+        dates = ", ".join(f"date '{date}'" for date in sorted(dates_of(engine, name)))
+        engine.make(name, table.query(name, dates or "null"))
+    engine.make("touched", derived_sql.TOUCHED)
+
+
+def dates_of(engine: DuckdbEngine, table: str) -> set[str]:
+    """Return the days for which `sums` has rows of a table."""
+    kinds = derived_sql.words(derived_sql.SUMMED[table].kinds)
+    days = f"(select distinct strftime(minute, '%Y-%m-%d') as day from sums where kind in ({kinds}))"
+    return {row["day"] for row in engine.rows(days)}
+
+
+def derive_episodes(engine: DuckdbEngine) -> None:
+    """Make `episodes`, those of the `touched` boots anew."""
     engine.make("ended", derived_sql.STORIES)
-    engine.make("sends", derived_sql.SENDS)
-    engine.make("known", empty_of("episodes"))
-    engine.make("others", empty_of("episodes"))
     engine.make("episodes", derived_sql.EPISODES)
 
 
@@ -61,8 +63,7 @@ def judge(engine: DuckdbEngine, *, now: int, in_flight: int = IN_FLIGHT) -> None
 
 def sum_up(engine: DuckdbEngine, *, now: int) -> None:
     """Make `verdicts` and the figures of `episodes` from `receipts` and `audit`."""
-    for name, statement in verdict_sql.PARTS.items():
+    for name, statement in {**verdict_sql.PARTS, "figures": derived_sql.EPISODE_FIGURES}.items():
         engine.make(name, statement)
     engine.make("verdicts", verdict_sql.VERDICTS.format(now=now, journals="engines"))
-    engine.make("figures", derived_sql.EPISODE_FIGURES)
     engine.make("episodes", derived_sql.EPISODES_JUDGED)

@@ -3,13 +3,14 @@
     engine.make("entities", "select distinct entity from receipts")
     engine.rows("entities")
 
-Spark runs the same text (ingest.batch_loop). The statements use the words of Spark's SQL that duckdb has as well.
-Spark's other words are macros in duckdb (WORDS).
+Spark runs the same text where it reads events or messages (ingest.batch_loop). The statements use the words of Spark's
+SQL that duckdb has as well. Spark's other words are macros in duckdb (WORDS).
 """
 
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import Any, Final
 
 import duckdb
 
-from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES
-from paired_servicebus.pipeline.table_store.store_path import Place
+from paired_servicebus.pipeline.table_store.manifest import Manifest, Version
+from paired_servicebus.pipeline.table_store.schema import DATED, NO_DATE, TABLES, arrow_schema
+from paired_servicebus.pipeline.table_store.store_path import Place, StorePath
 
 Row = dict[str, Any]
 
@@ -43,22 +45,49 @@ WORDS: Final = (
 
 
 class DuckdbEngine:
-    """Runs statements in a duckdb connection, whose words are added to it."""
+    """Runs statements in a duckdb connection, whose words are added to it; thread-safe.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    Args:
+        version: of stored tables, the views of the schema `stored`; by default they have no rows.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, version: Version | None = None) -> None:
         self._connection = connection
+        self._lock = threading.Lock()
         for word in WORDS:
             connection.execute(word)
+        make_views(connection, version or Version(Path(), Manifest()), schema="stored")
 
     def make(self, name: str, statement: str) -> None:
         """Make the table `name` of a statement's rows."""
-        self._connection.execute(f"create or replace table {name} as {statement}")
+        with self._lock:
+            self._connection.execute(f"create or replace table {name} as {statement}")
+
+    def put(self, name: str, rows: Any) -> None:
+        """Make the table `name` of an Arrow table."""
+        columns = (_column(one.name, str(one.type).partition("[")[0].upper()) for one in rows.schema)
+        with self._lock:
+            self._connection.register("arrow_rows", rows)
+            self._connection.execute(f"create or replace table {name} as select {', '.join(columns)} from arrow_rows")
+            self._connection.unregister("arrow_rows")
 
     def rows(self, name: str) -> list[Row]:
         """Return the rows of a table, by column."""
-        done = self._connection.execute(f"select * from {name}")
-        names = [column[0] for column in done.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+        with self._lock:
+            done = self._connection.execute(f"select * from {name}")
+            names = [column[0] for column in done.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+
+    def arrow(self, name: str) -> Any:
+        """Return the rows of a table as an Arrow table; times are instants, and sums whole numbers of 64 bits."""
+        with self._lock:
+            found = self._connection.table(name)
+            kinds = zip(found.columns, map(str, found.types), strict=True)
+            listed = [_EXPORTED.get(kind, '"{0}"').format(column) + f' as "{column}"' for column, kind in kinds]
+            return found.project(", ".join(listed)).to_arrow_table()
+
+
+_EXPORTED: Final = {"TIMESTAMP": 'make_timestamptz(epoch_us("{0}"))', "HUGEINT": 'cast("{0}" as bigint)'}
 
 
 # Files of the tables. One without rows has the columns for every reader, from the first version on.
@@ -81,6 +110,30 @@ def rows_sql(table: str, files: Sequence[Place]) -> str:
         f"{empty} union all by name select * from read_parquet([{listed}], union_by_name = true, "
         f"hive_partitioning = {str(dated).lower()})"
     )
+
+
+def make_views(connection: duckdb.DuckDBPyConnection, version: Version, *, schema: str = "main") -> None:
+    """Make a view for each table of a version, in a connection. Raises OSError: a store cannot be read."""
+    connection.execute(f"create schema if not exists {schema}")
+    for table in TABLES:
+        connection.execute(f"create view {schema}.{table} as {_rows_of(connection, version, table)}")
+
+
+def _rows_of(connection: duckdb.DuckDBPyConnection, version: Version, table: str) -> str:
+    """Return the query of a table's rows in a version; columns that older files lack are null."""
+    dated = table in DATED
+    columns = ", ".join(_column(name, kind) for name, kind in TABLES[table].items()) + (", date" if dated else "")
+    files = [version.path / table / file.name for file in version.manifest.of(table) if file.rows]
+    source = rows_sql(table, files)
+    if isinstance(version.path, StorePath) and files:  # duckdb reaches no store by itself
+        connection.register(f"stored_{table}", version.path.rows(files, arrow_schema(TABLES[table], dated=dated)))
+        source = f"select * from stored_{table}"
+    return f"select {columns} from ({source})"
+
+
+def _column(name: str, kind: str) -> str:
+    """Return a column; files hold instants, which duckdb would call TIMESTAMP WITH TIME ZONE."""
+    return f'make_timestamp(epoch_us("{name}")) as "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
 
 
 def quoted(path: Place) -> str:

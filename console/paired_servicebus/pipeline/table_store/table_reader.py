@@ -13,8 +13,8 @@ from __future__ import annotations
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,9 +24,8 @@ from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.table_store import manifest as versions
 from paired_servicebus.pipeline.table_store.manifest import Version
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, arrow_schema
-from paired_servicebus.pipeline.table_store.sql_engine import WORDS, rows_sql
-from paired_servicebus.pipeline.table_store.store_path import Place, StorePath, place_of
+from paired_servicebus.pipeline.table_store.sql_engine import WORDS, DuckdbEngine, make_views
+from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 
 # The questions that every reader of tables asks, whoever made them: the pipeline, or a journal without it.
 
@@ -120,6 +119,17 @@ class SpillFolder:
             self._folder.cleanup()
 
 
+@contextmanager
+def opened_engine(version: Version) -> Iterator[DuckdbEngine]:
+    """Yield duckdb with a version's tables as the stored ones, for statements that add to them. Raises OSError."""
+    spill = SpillFolder()
+    try:
+        with duckdb.connect(config=SETTINGS | {"temp_directory": spill.path}) as connection:
+            yield DuckdbEngine(connection, version)
+    finally:
+        spill.remove()
+
+
 class Tables(TableQueries):
     """The tables as of one batch.
 
@@ -171,26 +181,3 @@ class Tables(TableQueries):
 
 _BROKEN: Final = (duckdb.IOException, duckdb.InvalidInputException)
 """Errors about files; some damage is the base class alone."""
-
-
-def make_views(connection: duckdb.DuckDBPyConnection, version: Version) -> None:
-    """Make a view for each table of a version, in a connection. Raises OSError: a store cannot be read."""
-    for table in TABLES:
-        connection.execute(f"create view {table} as {_rows_of(connection, version, table)}")
-
-
-def _rows_of(connection: duckdb.DuckDBPyConnection, version: Version, table: str) -> str:
-    """Return the query of a table's rows in a version; columns that older files lack are null."""
-    dated = table in DATED
-    columns = ", ".join(_column(name, kind) for name, kind in TABLES[table].items()) + (", date" if dated else "")
-    files = [version.path / table / file.name for file in version.manifest.of(table) if file.rows]
-    source = rows_sql(table, files)
-    if isinstance(version.path, StorePath) and files:  # duckdb reaches no store by itself
-        connection.register(f"stored_{table}", version.path.rows(files, arrow_schema(TABLES[table], dated=dated)))
-        source = f"select * from stored_{table}"
-    return f"select {columns} from ({source})"
-
-
-def _column(name: str, kind: str) -> str:
-    """Return a column; files hold instants, which duckdb would call TIMESTAMP WITH TIME ZONE."""
-    return f'make_timestamp(epoch_us("{name}")) as "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
