@@ -226,7 +226,7 @@ def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypat
     monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
     with (
         pytest.raises(SparkMissingError, match=r"pip install 'servicebus-paired-console\[spark\]'"),
-        open_session(app="test", work=tmp_path, java=tmp_path),
+        open_session(app="test", work=tmp_path),
     ):
         pass
 

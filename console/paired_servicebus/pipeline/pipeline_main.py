@@ -24,7 +24,6 @@ from paired_servicebus.pipeline.ingest.journal_files import JournalFlusher, find
 from paired_servicebus.pipeline.spark.spark_session import (
     DELTA_SETTINGS,
     LOCAL,
-    find_java,
     first_line,
     is_connect,
     is_local,
@@ -84,16 +83,15 @@ def _run(order: PipelineOrder, folder: Place, ending: list[int]) -> None:
             write_line(NOTE + one_line(lake.note))
         work = own_folder(folder) / "work"
         master = order.master or LOCAL
-        java = None if is_connect(master) else find_java(configured=order.java_home, shims=work)
         shutil.rmtree(work / "scratch", ignore_errors=True)
         session = open_session(
             app="pipeline",
             work=work,
-            java=java,
+            java_home=order.java_home,
             master=master,
             private={
                 **spark_settings_of_store(),
-                **(DELTA_SETTINGS if order.format == "delta" and java else {}),
+                **(DELTA_SETTINGS if order.format == "delta" and not is_connect(master) else {}),
                 **order.settings,
             },
         )

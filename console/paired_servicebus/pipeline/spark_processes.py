@@ -41,6 +41,7 @@ TROUBLE: Final = "paired: "
 NOTE: Final = "note: "
 """The beginning of a log line for the operator while the process goes on."""
 TOOK: Final = "took: "
+"""The beginning of the log line with the outcome of a process as JSON."""
 PROGRESS: Final = "progress: "
 """The beginning of a log line with a Progress as JSON."""
 PROGRESS_EVERY: Final = 0.5
@@ -359,19 +360,19 @@ class LogReader:
 
     def look(self) -> None:
         """Show the lines that are new, and the latest progress."""
+        latest = self.read()
+        self._bar.show(latest.what, latest.done, latest.total)
+
+    def read(self) -> Progress:
+        """Show the notes that are new; return the latest progress."""
         for line in self._new():
             if line.startswith(NOTE) and line not in self._shown:
                 self._shown.add(line)
                 self._bar.say(masked(line.removeprefix(NOTE)))
             elif line.startswith(PROGRESS):
-                self._take(line.removeprefix(PROGRESS))
-        self._bar.show(self._latest.what, self._latest.done, self._latest.total)
-
-    def _take(self, text: str) -> None:
-        try:
-            self._latest = read_json(_PROGRESS, text)
-        except UnreadableError:  # two processes wrote at once: the next line follows
-            return
+                with suppress(UnreadableError):  # two processes wrote at once: the next line follows
+                    self._latest = read_json(_PROGRESS, line.removeprefix(PROGRESS))
+        return self._latest
 
     def _new(self) -> list[str]:
         try:

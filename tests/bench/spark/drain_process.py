@@ -12,7 +12,7 @@ from paired_servicebus.core.model.pairing_events import Moved
 from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder, ReceiptTally, gather, write
 from paired_servicebus.pipeline.drain.drain_main import wave
-from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
+from paired_servicebus.pipeline.spark.spark_session import open_session
 from tests.bench.spark.drain_bench import DrainLap, LapOrders
 from tests.journal_files import read_records
 
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     most = max(orders.laps)
     work = folder / "work"
     work.mkdir()
-    with open_session(app="bench", work=work, java=find_java(shims=work), master=f"local[{most},1]") as spark:
+    with open_session(app="bench", work=work, master=f"local[{most},1]") as spark:
         _drain(spark, orders, most, folder / "spool-warm-up", seconds=_WARM_UP)
         laps = []
         for number, tasks in enumerate(orders.laps):

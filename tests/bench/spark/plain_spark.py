@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.pipeline.spark.spark_session import find_java, open_session, spark_path
+from paired_servicebus.pipeline.spark.spark_session import open_session, spark_path
 from paired_servicebus.pipeline.table_store.schema import EVENT_FIELDS, HEADER, spark_ddl
 
 _LINE: Final = {
@@ -32,7 +32,7 @@ def seconds_for(journal: Path) -> float:
     """Return the seconds for one journal."""
     with tempfile.TemporaryDirectory(prefix="pb-") as name:
         work = Path(name)
-        with open_session(app="plain", work=work, java=find_java(shims=work)) as spark:
+        with open_session(app="plain", work=work) as spark:
             began = time.monotonic()
             lines = spark.read.schema(spark_ddl(_LINE)).option("recursiveFileLookup", "true")
             lines.json(spark_path(journal)).write.parquet(str(work / "events"))

@@ -29,7 +29,7 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.spool import CLOSED, SUFFIX
-from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
+from paired_servicebus.pipeline.spark.spark_session import open_session
 from paired_servicebus.pipeline.table_store.lake import Lake
 from tests.bench.spark.synthetic_journal import ENTITIES, QUEUES
 
@@ -50,10 +50,9 @@ def main() -> int:
         folder = Path(name)
         (folder / "journal" / CLOSED).mkdir(parents=True)
         (folder / "work").mkdir()
-        java = find_java(shims=folder / "work")
         with (
             Lake(folder / "tables") as lake,
-            open_session(app="bench", work=folder / "work", java=java) as spark,
+            open_session(app="bench", work=folder / "work") as spark,
         ):
             return _play(spark, lake, folder, batches)
 

@@ -51,14 +51,20 @@ from paired_servicebus.pipeline.drain.drain_files import (
     DrainOutcome,
     Receipts,
     ReceiptTally,
-    Told,
     gather,
     left_by_others,
     progress_of,
-    read_told,
     write,
 )
-from paired_servicebus.pipeline.spark_processes import Bar, end_process, start_process
+from paired_servicebus.pipeline.spark_processes import (
+    TOOK,
+    TROUBLE,
+    Bar,
+    LogReader,
+    end_process,
+    said,
+    start_process,
+)
 from paired_servicebus.printing import print_lines, print_object
 
 LOOK: Final = 0.5
@@ -121,11 +127,11 @@ def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
 def _for_a_person(outcome: DrainOutcome) -> str:
     aside = f"; {outcome.set_aside:,} wait in their queues for destinations that take nothing now"
     dead = f", {outcome.dead_lettered:,} dead-lettered"
-    said = (
+    text = (
         f"{outcome.moved:,} messages moved in {outcome.seconds:.0f} s, {outcome.waves} waves"
         f"{dead if outcome.dead_lettered else ''}{aside if outcome.set_aside else ''}"
     )
-    return f"drained: {said}" if outcome.complete else f"not all is drained, {outcome.text}: {said}"
+    return f"drained: {text}" if outcome.complete else f"not all is drained, {outcome.text}: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +275,12 @@ class _Drain:
             by = audit_name(user_name(), claimed="", sudo_user=sudo_user())
             commanded = Commanded(at=time.time(), command="drain", target=target, by=by, why=self._plan.why)
             number = receipts.record(commanded)
-            said = "failed"
+            ended = "failed"
             try:
                 outcome = await self._watched(order, found)
-                said = _for_a_person(outcome)
+                ended = _for_a_person(outcome)
             finally:
-                receipts.record(CommandEnded(at=time.time(), command_seq=number, outcome=said))
+                receipts.record(CommandEnded(at=time.time(), command_seq=number, outcome=ended))
         await asyncio.to_thread(self._clear_away, order)
         return outcome
 
@@ -285,54 +291,43 @@ class _Drain:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop, order)
         try:
             with _process(order, self._plan.settings, log) as process, self._bar.shown("draining", found.lying):
-                told = await self._until_told(order, found, process, log)
-                await self._until_ended(process)
-        except TimeoutError:
-            self._bar.say("the process with Spark did not end by itself, and was ended")
+                await self._until_ended(order, found, process, log)
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().remove_signal_handler(number)
             await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
             drain_process.clear_progress(self._plan.spool)
-        if told.outcome is None:
-            raise DrainError(f"the drain did not go on: {told.trouble}; its log is {log}")
+        text = said(log, TOOK)
+        if not text:
+            why = "killed" if self._stops > 1 else said(log, TROUBLE) or "the process with Spark ended before it did"
+            raise DrainError(f"the drain did not go on: {why}; its log is {log}")
         counts = {"moved": self._tally.moved, "dead_lettered": self._tally.dead_lettered}
-        return msgspec.structs.replace(told.outcome, **counts)
+        return msgspec.structs.replace(msgspec.json.decode(text, type=DrainOutcome), **counts)
 
-    async def _until_ended(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the process. Raises TimeoutError: it did not end within END. A second stop ends the wait."""
-        async with asyncio.timeout(END):
-            while True:
-                if process.poll() is not None or self._stops > 1:
-                    return
-                await asyncio.sleep(LOOK)
-
-    async def _until_told(
+    async def _until_ended(
         self, order: DrainOrder, found: DrainTargets, process: subprocess.Popen[bytes], log: Path
-    ) -> Told:
-        gathered_at = 0.0
-        while True:
+    ) -> None:
+        """Show the drain and gather its receipts until its process has ended, or is stopped twice, or late to end."""
+        reader, gathered_at, ends_at = LogReader(log, self._bar), 0.0, inf
+        while process.poll() is None and self._stops < 2:
             await asyncio.sleep(LOOK)
-            has_ended = process.poll() is not None
-            if self._stops > 1:
-                return Told(phase="failed", wave=0, trouble="killed")
-            if time.monotonic() - gathered_at >= GATHER:
-                gathered_at = time.monotonic()
+            now = time.monotonic()
+            if now - gathered_at >= GATHER:
+                gathered_at = now
                 await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
-            told = read_told(order.folder)
-            if told is not None:
-                self._show(order, found, told)
-                if told.outcome is not None or told.trouble:
-                    return told
-            if has_ended:
-                raise DrainError(f"the process with Spark ended before the drain did; its log is {log}")
+            self._show(order, found, reader.read().what)
+            if said(log, TOOK):
+                ends_at = min(ends_at, now + END)
+            if now > ends_at:
+                self._bar.say("the process with Spark did not end by itself, and was ended")
+                return
 
-    def _show(self, order: DrainOrder, found: DrainTargets, told: Told) -> None:
+    def _show(self, order: DrainOrder, found: DrainTargets, what: str) -> None:
         progress = progress_of(order.folder, self._tally)
         done = progress.moved + progress.dead_lettered
         total = None if found.lying is None else max(found.lying, done)
-        self._bar.show("ending in order" if self._stops else f"wave {told.wave}: {told.phase}", done, total)
-        text = f"a drain runs beside: {progress.moved:,} moved, wave {told.wave}, {told.phase}"
+        self._bar.show("ending in order" if self._stops else what, done, total)
+        text = f"a drain runs beside: {progress.moved:,} moved, {what}"
         drain_process.write_progress(self._plan.spool, drain_process.DrainProgress.now(text))
 
     def _stop(self, order: DrainOrder) -> None:

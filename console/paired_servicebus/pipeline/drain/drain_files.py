@@ -1,7 +1,6 @@
-"""The files between a drain's processes: the order, the tasks' reports, and the folder of a run.
+"""The files between a drain's processes: the order, the attempts' receipts, and the folder of a run.
 
     SPOOL/.drain/RUN/order.json      the order; read by the process that holds Spark
-    SPOOL/.drain/RUN/progress.json   the progress, once a second
     SPOOL/.drain/RUN/stop            exists: all processes end cleanly
     SPOOL/.drain/RUN/ATTEMPT/        one task's attempt: its journal, its lock, its progress
 
@@ -123,17 +122,7 @@ class DrainOutcome(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of progress.json."""
-
-    phase: str
-    wave: int
-    outcome: DrainOutcome | None = None
-    trouble: str = ""
-
-
 _ORDER: Final = msgspec.json.Decoder(DrainOrder)
-_TOLD: Final = msgspec.json.Decoder(Told)
 
 
 def write(path: Path, value: msgspec.Struct) -> None:
@@ -146,14 +135,6 @@ def write(path: Path, value: msgspec.Struct) -> None:
 def read_order(folder: Path) -> DrainOrder:
     """Read the order of a run. Raises OSError or UnreadableError."""
     return read_json(_ORDER, (folder / "order.json").read_bytes())
-
-
-def read_told(folder: Path) -> Told | None:
-    """Return the progress; None before the first. Raises OSError or UnreadableError."""
-    try:
-        return read_json(_TOLD, (folder / "progress.json").read_bytes())
-    except FileNotFoundError:
-        return None
 
 
 def attempts(folder: Path) -> Iterator[Path]:

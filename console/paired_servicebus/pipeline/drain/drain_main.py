@@ -1,8 +1,8 @@
 """The process of a drain that holds Spark; drain_command runs it with the arguments RUN and WORK.
 
-Its output is a log file, its reports are in the run's progress.json. The first line of standard input holds the
-operator's Spark settings, which may be secret. The end of the input means the parent has ended, and ends the drain
-cleanly. Its tasks are in drain_task, its decisions in waves.
+Its output is a log file, with lines for its progress, its outcome or its trouble (spark_processes). The first line of
+standard input holds the operator's Spark settings, which may be secret. The end of the input means the parent has
+ended, and ends the drain cleanly. Its tasks are in drain_task, its decisions in Waves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from paired_servicebus.config import PairingConfig, load_config
 from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import DrainError, PairedError
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.pairing.management import backlog_queues
@@ -34,13 +35,11 @@ from paired_servicebus.pipeline.drain.drain_files import (
     DrainOutcome,
     TaskEnd,
     TaskReport,
-    Told,
     is_stopped,
     read_order,
-    write,
 )
-from paired_servicebus.pipeline.spark.spark_session import find_java, first_line, open_session
-from paired_servicebus.pipeline.spark_processes import watch_parent
+from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
+from paired_servicebus.pipeline.spark_processes import TOOK, TROUBLE, ProgressLines, watch_parent, write_line
 
 # The waves of a drain: their tasks, the condition of a drained queue, and the condition to give up.
 #
@@ -204,12 +203,11 @@ def main(folder: Path, work: Path) -> int:
     private = msgspec.json.decode(sys.stdin.buffer.readline() or b"{}", type=dict[str, str])
     watch_parent((folder / "stop").touch, within=LAST_RESORT)
     began = time.time()
-    told = _Teller(folder)
     try:
-        waves, reason = _drain(read_order(folder), private, work, told)
+        waves, reason = _drain(read_order(folder), private, work)
     except PairedError as error:
         log.exception("the drain failed")
-        told.tell("failed", trouble=masked(str(error)))
+        write_line(TROUBLE + one_line(masked(str(error))))
         return 2
     outcome = DrainOutcome(
         set_aside=waves.set_aside,
@@ -218,38 +216,18 @@ def main(folder: Path, work: Path) -> int:
         complete=not reason,
         text=reason,
     )
-    told.tell("ended", outcome=outcome)
+    write_line(TOOK + msgspec.json.encode(outcome).decode())
     return 0
 
 
-class _Teller:
-    """The report of a run in its progress.json."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._wave = 0
-
-    def wave(self, number: int, text: str) -> None:
-        """Report the beginning of a wave."""
-        self._wave = number
-        self.tell(text)
-
-    def tell(self, phase: str, *, outcome: DrainOutcome | None = None, trouble: str = "") -> None:
-        """Report the present step, or the end with its outcome or its trouble."""
-        log.info("wave %d: %s", self._wave, outcome or phase)
-        told = Told(phase=phase, wave=self._wave, outcome=outcome, trouble=trouble)
-        write(self._folder / "progress.json", told)
-
-
-def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller) -> tuple[Waves, str]:
+def _drain(order: DrainOrder, private: dict[str, str], work: Path) -> tuple[Waves, str]:
     """Run the waves. Raises PairedError if the drain cannot begin or go on."""
     config = load_config(Path(order.config))
-    told.tell(f"starting Spark on {order.master}")
-    java = find_java(shims=work)
+    progress = ProgressLines()
+    progress.show(f"starting Spark on {masked(order.master)}")
     with open_session(
         app="drain",
         work=work,
-        java=java,
         master=order.master,
         settings=_cluster_settings(order),
         private=private,
@@ -261,7 +239,7 @@ def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller
             clock=time.time,
             sleep=time.sleep,
             is_stopped=lambda: is_stopped(order.folder),
-            tell=told.wave,
+            tell=lambda number, text: progress.show(f"wave {number}: {text}"),
         )
         waves = Waves(world, queues=order.by_index, parallelism=order.parallelism)
         return waves, waves.run()

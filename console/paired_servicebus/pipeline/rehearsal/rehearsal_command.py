@@ -41,7 +41,7 @@ from paired_servicebus.pipeline.rehearsal.recorded_history import (
     TimeBounds,
     read_history,
 )
-from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
+from paired_servicebus.pipeline.spark.spark_session import open_session
 from paired_servicebus.pipeline.spark_processes import (
     TROUBLE,
     Bar,
@@ -374,9 +374,8 @@ def main(folder: Path) -> int:
     try:
         wanted = read_json(_WANTED, (folder / ORDER).read_bytes())
         choice = wanted.spark
-        java = find_java(configured=choice.java_home, shims=folder)
         with open_session(
-            app="rehearse", work=folder, java=java, master=choice.master, private=choice.settings
+            app="rehearse", work=folder, java_home=choice.java_home, master=choice.master, private=choice.settings
         ) as spark:
             ProgressLines().show(f"rehearsing on {masked(choice.master)}, {wanted.order.runs:,} runs")
             began = time.monotonic()

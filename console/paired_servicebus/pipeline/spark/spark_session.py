@@ -432,22 +432,24 @@ def open_session(
     *,
     app: str,
     work: Path,
-    java: Path | None,
+    java_home: Path | None = None,
     master: str = LOCAL,
     settings: Mapping[str, object] | None = None,
     private: Mapping[str, str] | None = None,
     whole_environment: bool = False,
 ) -> Iterator[Any]:
-    """Yield a session and stop it at the end. Raises SparkMissingError or SparkFailedError (one sentence, chained).
+    """Yield a session and stop it at the end.
 
     Args:
         app: its name in Spark's logs and pages.
         work: our folder for logs and scratch.
-        java: the home of the one that runs the driver; None with a Spark Connect server.
+        java_home: the Java to use; None: find one. A Spark Connect server has its own.
         master: a Spark master URL, or a Spark Connect server's.
         settings: Spark's own, on top of the usual ones.
         private: the operator's, on top of all: in no argument of a process.
         whole_environment: give its tasks this process's whole environment, for access to namespaces.
+
+    Raises SparkMissingError, JavaNotFoundError or SparkFailedError (one sentence, chained).
     """
     if find_spec("pyspark") is None:
         raise SparkMissingError(
@@ -455,10 +457,11 @@ def open_session(
         )
     require_master(master)
     given = dict(private or {})
-    if java is None:
+    if is_connect(master):
         with _connected(master, given) as spark:
             yield spark
         return
+    java = find_java(configured=java_home, shims=work)
     own = {**_settings(work), **driver_settings(master), **(settings or {})}
     if is_local(master):  # elsewhere adaptive execution finds them
         own.setdefault("spark.sql.shuffle.partitions", LOCAL_PARTITIONS)
