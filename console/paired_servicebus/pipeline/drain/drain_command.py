@@ -315,15 +315,14 @@ class _Drain:
             if now - gathered_at >= GATHER:
                 gathered_at = now
                 await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
-            self._show(order, found, reader.read().what)
+                self._show(found, await asyncio.to_thread(progress_of, order.folder, self._tally), reader.read().what)
             if said(log, TOOK):
                 ends_at = min(ends_at, now + END)
             if now > ends_at:
                 self._bar.say("the process with Spark did not end by itself, and was ended")
                 return
 
-    def _show(self, order: DrainOrder, found: DrainTargets, what: str) -> None:
-        progress = progress_of(order.folder, self._tally)
+    def _show(self, found: DrainTargets, progress: ReceiptTally, what: str) -> None:
         done = progress.moved + progress.dead_lettered
         total = None if found.lying is None else max(found.lying, done)
         self._bar.show("ending in order" if self._stops else what, done, total)

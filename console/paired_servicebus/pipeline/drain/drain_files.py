@@ -2,7 +2,7 @@
 
     SPOOL/.drain/RUN/order.json      the order; read by the process that holds Spark
     SPOOL/.drain/RUN/stop            exists: all processes end cleanly
-    SPOOL/.drain/RUN/ATTEMPT/        one task's attempt: its journal, its lock, its progress
+    SPOOL/.drain/RUN/ATTEMPT/        one task's attempt: its journal, its lock
 
 The order has the path of pairing.toml and no secret: every task reads the file on its own machine. The operator's Spark
 settings go only to the process with Spark, by standard input. All executors must see the folder; journal readers skip
@@ -15,7 +15,8 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ from typing import Final, Self
 import msgspec
 
 from paired_servicebus.core.backlog.queue_settings import queue_index
-from paired_servicebus.core.errors import DrainError, UnreadableError
+from paired_servicebus.core.errors import DrainError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved, Record
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.journal import records, spool
@@ -85,16 +86,6 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
     def folder(self) -> Path:
         """The run's."""
         return Path(self.spool) / FOLDER / self.run
-
-
-class AttemptProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt, or all of a run so far."""
-
-    moved: int = 0
-    dead_lettered: int = 0
-
-    def __add__(self, other: AttemptProgress) -> AttemptProgress:
-        return AttemptProgress(moved=self.moved + other.moved, dead_lettered=self.dead_lettered + other.dead_lettered)
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +149,6 @@ def is_stopped(folder: Path) -> bool:
 # twice.
 
 LOCK: Final = "lock"
-PROGRESS: Final = "progress.json"
-_PROGRESS: Final = msgspec.json.Decoder(AttemptProgress)
 _MOVED: Final = f'"kind":"{Moved.kind}"'.encode()
 _BURIED: Final = f'"kind":"{DeadLettered.kind}"'.encode()
 
@@ -211,22 +200,16 @@ class Receipts:
         """Events that are recorded inside are written as one, before it is left."""
         return self._journal.together()
 
-    def tell(self, progress: AttemptProgress) -> None:
-        """Write the attempt's progress. Raises OSError."""
-        write(self.folder / PROGRESS, progress)
 
-
+@dataclass(slots=True)
 class ReceiptTally:
-    """The counts of a run's receipts, made while they move into the journal."""
+    """The counts of a run's receipts."""
 
-    def __init__(self) -> None:
-        self.moved = 0
-        self.dead_lettered = 0
-        self.over = AttemptProgress()
-        """The final counts of finished attempts; below the receipts' counts if one was killed."""
+    moved: int = 0
+    dead_lettered: int = 0
 
     def count(self, lines: bytes) -> None:
-        """Add a whole file."""
+        """Add a file, or what is there of it."""
         self.moved += lines.count(_MOVED)
         self.dead_lettered += lines.count(_BURIED)
 
@@ -243,7 +226,6 @@ def gather(run: Path, into: Path, tally: ReceiptTally) -> bool:
                 spool.recover(folder)
             _move(folder, into, tally)
             if is_ours:
-                tally.over += _told(folder)
                 shutil.rmtree(folder)
             lives = lives or not is_ours
     return lives
@@ -292,13 +274,10 @@ def _held(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-def progress_of(run: Path, tally: ReceiptTally) -> AttemptProgress:
-    """Return the sum of all attempts' reports."""
-    return sum((_told(folder) for folder in attempts(run)), tally.over)
-
-
-def _told(folder: Path) -> AttemptProgress:
-    try:
-        return read_json(_PROGRESS, (folder / PROGRESS).read_bytes())
-    except (OSError, UnreadableError):  # it has told nothing yet, or has just been cleared away
-        return AttemptProgress()
+def progress_of(run: Path, tally: ReceiptTally) -> ReceiptTally:
+    """Return the counts of a run so far: those of the gathered files, and of those that its attempts have."""
+    found = replace(tally)
+    for path in run.glob(f"*/*/*{spool.SUFFIX}"):
+        with suppress(FileNotFoundError):  # it was renamed
+            found.count(path.read_bytes())
+    return found

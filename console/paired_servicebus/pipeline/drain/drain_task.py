@@ -32,7 +32,6 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from paired_servicebus.pairing.syphon.syphon import ConnectionPair
 from paired_servicebus.pipeline.drain.drain_files import (
-    AttemptProgress,
     DrainOrder,
     Receipts,
     TaskEnd,
@@ -51,7 +50,8 @@ FAILING: Final = 30.0
 OPENING: Final = 60.0
 """Seconds to open the queue and find its deferred messages."""
 LOOK: Final = 0.1
-TELL: Final = 1.0
+STOP_LOOK: Final = 1.0
+"""Seconds between two looks for the order to stop, which may be on a network's disk."""
 ROWS: Final = "queue int, report binary"
 
 
@@ -104,7 +104,6 @@ class _Task:
         self._queue = queue
         self._share = share
         self._progress = PumpProgress()
-        self._told_at = 0.0
 
     async def run(self) -> TaskReport:
         """Move messages until the task's limits. Raises ConfigurationError, WireUnavailableError, OSError."""
@@ -128,7 +127,6 @@ class _Task:
                 await tasks.close()
                 await pump.close()
                 await wires.close()
-                receipts.tell(self._told())
             return self._reported(end, text)
 
     def _policy(self, policy: Policy) -> Policy:
@@ -155,7 +153,7 @@ class _Task:
         """Run the pump until there is a reason to end; return the reason and its detail."""
         pumping = steering.tasks.start(pump.run(), name=f"the pump of {pump.path}")
         assert pumping is not None, "the tasks are open"
-        seen, seen_at = self._seen(), steering.clock()
+        seen, seen_at, looked_at = self._seen(), steering.clock(), 0.0
         began: float | None = None
         while True:
             await asyncio.sleep(LOOK)
@@ -174,9 +172,8 @@ class _Task:
                 or (pump.is_open and not self._intake.left(0, now))
             ):
                 seen, seen_at = self._seen(), now
-            if now - self._told_at >= TELL:
-                self._told_at = now
-                receipts.tell(self._told())
+            if now - looked_at >= STOP_LOOK:
+                looked_at = now
                 if is_stopped(self._order.folder):
                     return TaskEnd.STOPPED, ""
             is_over = began is not None and now - began >= self._order.wave_seconds
@@ -190,9 +187,6 @@ class _Task:
     def _seen(self) -> tuple[int, int, int]:
         return self._progress.moved, self._progress.dead_lettered, self._progress.set_aside
 
-    def _told(self) -> AttemptProgress:
-        return AttemptProgress(moved=self._progress.moved, dead_lettered=self._progress.dead_lettered)
-
     def _reported(self, end: TaskEnd, text: str) -> TaskReport:
         moved, dead, aside = self._seen()
         return TaskReport(queue=self._queue, end=end, moved=moved, dead_lettered=dead, set_aside=aside, text=text)
@@ -200,5 +194,5 @@ class _Task:
 
 async def _watch(wires: ConnectionPair, steering: PairingRuntime) -> None:
     while True:
-        await asyncio.sleep(TELL)
+        await asyncio.sleep(STOP_LOOK)
         wires.courier.watch(steering.clock())
