@@ -8,16 +8,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
-
 from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.report.report_command import report_from
-from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
-from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, TableQueries, Tables
+from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables
 from tests.pipeline.judged import end_of, event_rows, load
-from tests.pipeline.made_tables import make_version
 
 Row = Mapping[str, object]
 WRITTEN_AT: Final = 1_700_100_000.0
@@ -28,7 +26,7 @@ TIMES: Final = ("event_time", "minute", "first_at")
 _COPIES: Final = count()
 
 
-class MemoryTables(TableQueries):
+class MemoryTables(JournalTables):
     """Tables as of batch 7. A table of `rows` has these instead; their times are seconds since the epoch.
 
     Each is a view of the table `made_TABLE`, for tests to change.
@@ -42,20 +40,17 @@ class MemoryTables(TableQueries):
         batch: int = 7,
         written_at: float = WRITTEN_AT,
     ) -> None:
-        super().__init__()
-        self.folders = (Path("/made/tables"),)
+        super().__init__((Path("/made/tables"),), "")
         self.batch = batch
         self.written_at = self.read_at = written_at
         self.queries = 0
-        self._connection = duckdb.connect(config={"threads": 1})
         engine = DuckdbEngine(self._connection)
         load(self._connection, "events", event_rows(records))
         derive(engine)
         judge(engine, now=end_of(records))
         for name, given in (rows or {}).items():
             load(self._connection, name, [_in_micros(row, TABLES[name]) for row in given])
-        for name, columns in TABLES.items():
-            self._make(name, columns)
+        self._shape()
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         self.queries += 1
@@ -70,19 +65,6 @@ class MemoryTables(TableQueries):
             load(other._connection, table, [_in_micros(row, TABLES[table]) for row in given], name="given")
             other._connection.execute(f"delete from made_{table}; insert into made_{table} from given")
         return other
-
-    def store(self, folder: Path) -> Path:
-        """Write the same rows as tables on disk."""
-        rows = {name: self.rows(f'select * from "made_{name}"') for name in TABLES}
-        found: dict[str, Any] = {name: listed for name, listed in rows.items() if listed}
-        return make_version(folder, **found)
-
-    def _make(self, name: str, columns: Mapping[str, str]) -> None:
-        listed = ", ".join(f'cast("{column}" as {kind}) as "{column}"' for column, kind in columns.items())
-        day = next((f', cast("{time}" as date) as date' for time in TIMES if name in DATED and time in columns), "")
-        self._connection.execute(f'create table "made_{name}" as select {listed} from "{name}"')
-        self._connection.execute(f'drop table "{name}"')
-        self._connection.execute(f'create view "{name}" as select *{day} from "made_{name}"')
 
 
 def _in_micros(row: Row, columns: Mapping[str, str]) -> dict[str, object]:

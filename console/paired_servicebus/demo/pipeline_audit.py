@@ -19,7 +19,7 @@ from paired_servicebus.demo.result import DemoResult, JournalAudit, differs
 from paired_servicebus.demo.scenarios import UNNUMBERED
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.pipeline.journal_tables import JournalTables, store_tables
+from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.report.report_command import Wording, write_report
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
@@ -72,7 +72,7 @@ def _kept(tables: Tables | JournalTables, order: PlayRequest, keep: Path) -> str
             order.tables, keep / "tables", symlinks=True, ignore=shutil.ignore_patterns("logs", "work", "staging")
         )
     else:
-        store_tables(tables, keep / "tables")
+        tables.store(keep / "tables")
     return str(keep)
 
 

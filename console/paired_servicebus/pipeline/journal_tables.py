@@ -2,7 +2,7 @@
 
     with JournalTables.open([places.spool]) as tables:
         tables.verdict()
-        store_tables(tables, folder)  # in the pipeline's layout
+        tables.store(folder)  # in the pipeline's layout
 
 The tables and columns are those of the pipeline, so a report reads both alike. A journal of more than MAX_EVENTS needs
 the pipeline: this makes everything again for each start. `recent` makes the episodes of the newest part alone.
@@ -28,7 +28,7 @@ from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, date_sql, time_column
-from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine, quoted
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine, write_rows
 from paired_servicebus.pipeline.table_store.store_path import Place
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, TableQueries
 
@@ -141,6 +141,33 @@ class JournalTables(TableQueries):
             self._connection.execute(f"alter table {table} rename to made_{table}")
             self._connection.execute(f"create view {table} as {_shaped(table, columns)}")
 
+    def store(self, folder: Path) -> Path:
+        """Write every table to `folder`, which has none, in the pipeline's layout as its first version; return it.
+
+        Raises PipelineError: the folder cannot be used; OSError: the disk refuses.
+        """
+        with Lake(folder) as lake, lake.staged("stored") as place:
+            files = {table: self._staged(table, place) for table in TABLES}
+            seen = tuple(RecordSpan(*row.values()) for row in self.rows(_SPANS))
+            lake.commit(lambda _: Change(files=files, fields={"seen": seen, "judged": 1, "judged_at": time.time()}))
+        return folder
+
+    def _staged(self, table: str, place: Place) -> list[Staged]:
+        """Write a table's rows, a file for each date."""
+        when, dated = time_column(table), table in DATED
+        dates = self.rows(f"select distinct date from {table} order by date") if dated else [{"date": ""}]
+        span = f"min(epoch_us({when})) as first, max(epoch_us({when})) as last" if dated else "0 as first, 0 as last"
+        found = []
+        for number, day in enumerate(row["date"] for row in dates):
+            path = place / f"{table}-{number}.parquet"
+            rows = f"{table} where date = date '{day}'" if dated else table
+            write_rows(self._connection, path, table, f"select * from {rows}")
+            (row,) = self.rows(f"select count(*) as rows, {span} from {rows}")
+            name = f"date={day}/stored.parquet" if dated else "stored.parquet"
+            times = {"first_at": row["first"] or 0, "last_at": row["last"] or 0}
+            found.append(Staged(path, File(name=name, rows=row["rows"], batch=1, **times)))
+        return found
+
 
 def _shaped(table: str, columns: dict[str, str]) -> str:
     """Return the query of a made table in exactly its columns, with its date."""
@@ -167,41 +194,6 @@ def _newest_files(journal: Path, most_bytes: int) -> list[Path]:
         if left <= 0:
             break
     return found
-
-
-def store_tables(tables: JournalTables, folder: Path) -> Path:
-    """Write every table to `folder`, which has none, in the pipeline's layout as its first version; return it.
-
-    Raises PipelineError: the folder cannot be used; OSError: the disk refuses.
-    """
-    with Lake(folder) as lake, lake.staged("stored") as place:
-        files = {table: _staged(tables, table, place) for table in TABLES}
-        seen = tuple(RecordSpan(*row.values()) for row in tables.rows(_SPANS))
-        lake.commit(lambda _: Change(files=files, fields={"seen": seen, "judged": 1, "judged_at": time.time()}))
-    return folder
-
-
-def _staged(tables: JournalTables, table: str, place: Place) -> list[Staged]:
-    """Write a table's rows, a file for each date."""
-    when, dated = time_column(table), table in DATED
-    dates = tables.rows(f"select distinct date from {table} order by date") if dated else [{"date": ""}]
-    columns = ", ".join(_instant(name, kind) for name, kind in TABLES[table].items())
-    span = f"min(epoch_us({when})) as first, max(epoch_us({when})) as last" if dated else "0 as first, 0 as last"
-    found = []
-    for number, day in enumerate(row["date"] for row in dates):
-        path = place / f"{table}-{number}.parquet"
-        rows = f"{table} where date = date '{day}'" if dated else table
-        tables.rows(f"copy (select {columns} from {rows}) to {quoted(path)} (format parquet, compression zstd)")
-        (row,) = tables.rows(f"select count(*) as rows, {span} from {rows}")
-        name = f"date={day}/stored.parquet" if dated else "stored.parquet"
-        times = {"first_at": row["first"] or 0, "last_at": row["last"] or 0}
-        found.append(Staged(path, File(name=name, rows=row["rows"], batch=1, **times)))
-    return found
-
-
-def _instant(name: str, kind: str) -> str:
-    """Return a column as files hold it: times are instants."""
-    return f'make_timestamptz(epoch_us("{name}")) as "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
 
 
 _SPANS: Final = """

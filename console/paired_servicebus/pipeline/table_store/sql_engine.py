@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -82,12 +82,16 @@ class DuckdbEngine:
         """Return the rows of a table as an Arrow table; times are instants, and sums whole numbers of 64 bits."""
         with self._lock:
             found = self._connection.table(name)
-            kinds = zip(found.columns, map(str, found.types), strict=True)
-            listed = [_EXPORTED.get(kind, '"{0}"').format(column) + f' as "{column}"' for column, kind in kinds]
-            return found.project(", ".join(listed)).to_arrow_table()
+            columns = zip(found.columns, map(str, found.types), strict=True)
+            return found.project(_exported(dict(columns))).to_arrow_table()
 
 
 _EXPORTED: Final = {"TIMESTAMP": 'make_timestamptz(epoch_us("{0}"))', "HUGEINT": 'cast("{0}" as bigint)'}
+
+
+def _exported(columns: Mapping[str, str]) -> str:
+    """Return columns, by name and type, as files hold them."""
+    return ", ".join(_EXPORTED.get(kind, '"{0}"').format(name) + f' as "{name}"' for name, kind in columns.items())
 
 
 # Files of the tables. One without rows has the columns for every reader, from the first version on.
@@ -157,7 +161,8 @@ def empty_file(table: str) -> bytes:
 
 def write_rows(connection: duckdb.DuckDBPyConnection, path: Place, table: str, query: str) -> None:
     """Write a query's rows as one file of a table; columns that it lacks are null. Raises OSError."""
-    whole = f"select {no_rows(table)} where false union all by name ({query})"
+    none = ", ".join(f'cast(null as {kind}) as "{name}"' for name, kind in TABLES[table].items())
+    whole = f"select {_exported(TABLES[table])} from (select {none} where false union all by name ({query}))"
     try:
         connection.execute(f"copy ({whole}) to {quoted(path)} (format parquet, compression zstd)")
     except duckdb.IOException as error:
