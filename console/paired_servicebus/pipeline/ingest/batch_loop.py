@@ -49,11 +49,11 @@ from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
 from paired_servicebus.pipeline.judging.derived_sql import EPISODE_FIGURES, EPISODES_JUDGED
 from paired_servicebus.pipeline.spark.spark_session import (
     first_line,
-    for_small_work,
     is_local,
     is_remote,
     require_sight,
     session_beside,
+    session_for,
     side_by_side,
     spark_path,
 )
@@ -147,8 +147,6 @@ def _replaced(now: Manifest, table: str, made: Sequence[tuple[Crowd, Staged]]) -
 
 KEPT: Final = 30 * 24 * 3600 * 1_000_000
 """Microseconds, back from the newest record, or from now if that claims to be later."""
-SMALL: Final = 50_000
-"""Rows up to which Spark spends more on compiling a judgement than on running it."""
 _UNSETTLED: Final = f"select count(*) as n from audit where status not in ({audit_sql.SETTLED})"
 _OPEN: Final = "-open-"
 """Part of the name of an audit's file with open fates."""
@@ -184,7 +182,8 @@ def judge(spark: Any, lake: Lake) -> None:
     with lake.pinned() as version, lake.staged("judged") as place, opened_engine(version) as engine:
         began = version.manifest
         end = began.end(time.time())
-        work = _Judgement(for_small_work(spark) if _rows(began) < SMALL else spark, engine, version, place, end)
+        rows = sum(file.rows for file in (*began.of("receipts"), *began.unjudged()))
+        work = _Judgement(session_for(spark, rows), engine, version, place, end)
         new = work.dropped({"receipts": work.receipts(), **work.audit()})
 
         def change(now: Manifest) -> Change:
@@ -199,10 +198,6 @@ def judge(spark: Any, lake: Lake) -> None:
             return Change(files={**new, "events": events, **episodes}, fields=fields)
 
         lake.commit(change)
-
-
-def _rows(manifest: Manifest) -> int:
-    return sum(file.rows for file in (*manifest.of("receipts"), *manifest.unjudged()))
 
 
 class _Judgement:

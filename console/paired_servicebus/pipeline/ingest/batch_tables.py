@@ -31,8 +31,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
 )
 from paired_servicebus.pipeline.judging.derived_sql import BEFORE, FROM_EVENTS, ONCE, SUMMED
 from paired_servicebus.pipeline.judging.judge import dates_of, derive_episodes, derive_sums
-from paired_servicebus.pipeline.spark import spark_session
-from paired_servicebus.pipeline.spark.spark_session import side_by_side
+from paired_servicebus.pipeline.spark.spark_session import FEW_ROWS, session_for, side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, Version, held, merged
 from paired_servicebus.pipeline.table_store.schema import RECEIPT_KINDS, arrow_schema, date_sql
@@ -148,16 +147,13 @@ _SPAN: Final = {**_BOOT, "first": "BIGINT", "last": "BIGINT", "first_at": "TIMES
 _RARE: Final = {"pings": "ping-accepted", "readings": "queue-read"}
 """Statements that read one kind of event, which few batches have."""
 
-SMALL: Final = 50_000
-"""Events of a batch up to which Spark spends more on compiling a query than on running it."""
-
 
 class BatchTables:
     """Adds batches of events to the tables of a lake."""
 
     def __init__(self, spark: Any, lake: Lake) -> None:
         self._large = spark
-        self._small = spark_session.for_small_work(spark)
+        self._small = session_for(spark, 0)
         self._spark = self._small
         self._lake = lake
 
@@ -170,7 +166,7 @@ class BatchTables:
         with lake.writing, lake.staged("batch") as place:
             write_dated(journal_events(lines), place / "read")
             found = contents_of(self._small, parts(place / "read"))
-            self._spark = self._large if found.numbered > SMALL else self._small
+            self._spark = self._large if found.numbered > FEW_ROWS else self._small
             return self._add(found, place, dict(fields))
 
     def _add(self, found: Contents, place: Place, fields: dict[str, Any]) -> Manifest:

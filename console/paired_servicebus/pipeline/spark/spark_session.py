@@ -518,12 +518,12 @@ def session_beside(spark: Any, settings: Mapping[str, str]) -> Any:
     return session
 
 
-def for_small_work(spark: Any) -> Any:
-    """Return a session beside this one, for queries over a few thousand rows.
+def session_for(spark: Any, rows: int) -> Any:
+    """Return the session for queries over so many rows: this one, or for few of them one beside it.
 
-    Spark compiles each query to Java first: for so few rows that takes ten times as long as running it.
+    Spark compiles each query to Java first: for a few thousand rows that takes ten times as long as running it.
     """
-    return session_beside(spark, _SMALL)
+    return spark if rows > FEW_ROWS else session_beside(spark, _SMALL)
 
 
 def spark_path(path: object) -> str:
@@ -608,6 +608,7 @@ _REMOTE: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
 }
 """Settings of a session of a server that others configured: the tables' contents depend on them."""
+FEW_ROWS: Final = 50_000
 _SMALL: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
