@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.pipeline.drain import drain_command as drain
-from paired_servicebus.pipeline.drain.drain_files import DrainOrder
+from paired_servicebus.pipeline.drain.drain_files import DrainOrder, write
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import DEFAULTS, spark_variables, withheld, write_defaults
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
@@ -97,7 +97,7 @@ def drained(tmp_path: Path, master: str, settings: Mapping[str, str]) -> DrainOr
         queues=[], master=master, parallelism=1,
     )  # fmt: skip
     order.folder.mkdir(parents=True)
-    drain.write(order.folder / "order.json", order)
+    write(order.folder / "order.json", order)
     with drain._process(order, dict(settings), tmp_path / "log") as started:
         started.wait(WITHIN)
     return order

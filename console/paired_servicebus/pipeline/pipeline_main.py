@@ -20,6 +20,7 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
+from paired_servicebus.pipeline import spark_processes
 from paired_servicebus.pipeline.ingest.journal_files import JournalFlusher, find_journal_files
 from paired_servicebus.pipeline.spark.spark_session import (
     DELTA_SETTINGS,
@@ -30,17 +31,6 @@ from paired_servicebus.pipeline.spark.spark_session import (
     open_session,
     require_sight,
 )
-from paired_servicebus.pipeline.spark_processes import (
-    NOTE,
-    STOP,
-    TOOK,
-    TROUBLE,
-    PipelineOrder,
-    PipelineTimes,
-    ProgressLines,
-    watch_parent,
-    write_line,
-)
 from paired_servicebus.pipeline.table_store.lake import STAGING, Lake
 from paired_servicebus.pipeline.table_store.store_path import Place, own_folder, place_of, spark_settings_of_store
 
@@ -49,14 +39,14 @@ NICE: Final = 10
 
 def main() -> int:
     """Run the order; return the exit status."""
-    order = PipelineOrder.read(sys.stdin.buffer.readline())
+    order = spark_processes.PipelineOrder.read(sys.stdin.buffer.readline())
     tables = place_of(order.tables)
     os.nice(NICE)
     ending: list[int] = []
     if order.once:  # there is no order to end it in: what it had begun is done again
-        watch_parent(lambda: None, within=0.0)
+        spark_processes.watch_parent(lambda: None, within=0.0)
     else:
-        watch_parent(lambda: ending.append(signal.SIGTERM), within=STOP)
+        spark_processes.watch_parent(lambda: ending.append(signal.SIGTERM), within=spark_processes.STOP)
         signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -64,7 +54,7 @@ def main() -> int:
     except PairedError as error:
         return _say(str(error))
     except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
-        write_line(masked(indent_lines("".join(traceback.format_exception(error)))))
+        spark_processes.write_line(masked(indent_lines("".join(traceback.format_exception(error)))))
         return _say(
             f"the pipeline ended: {first_line(error)}; the tables are as they were, and the next start goes on; see "
             f"{own_folder(tables) / 'logs' / 'pipeline.log'}"
@@ -72,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def _run(order: PipelineOrder, folder: Place, ending: list[int]) -> None:
+def _run(order: spark_processes.PipelineOrder, folder: Place, ending: list[int]) -> None:
     began = time.monotonic()
     listed = find_journal_files(order.journals)
     if order.once:
@@ -80,7 +70,7 @@ def _run(order: PipelineOrder, folder: Place, ending: list[int]) -> None:
     JournalFlusher().ask(listed.journals)  # the engines have time while Spark starts
     with Lake(folder) as lake:
         if lake.note:
-            write_line(NOTE + one_line(lake.note))
+            spark_processes.write_line(spark_processes.NOTE + one_line(lake.note))
         work = own_folder(folder) / "work"
         master = order.master or LOCAL
         shutil.rmtree(work / "scratch", ignore_errors=True)
@@ -103,18 +93,18 @@ def _run(order: PipelineOrder, folder: Place, ending: list[int]) -> None:
             if not is_local(master):
                 require_sight(spark, read=listed.roots, written=folder / STAGING)
             publish = partial(write_delta, spark, lake) if order.format == "delta" else None
-            loop = BatchLoop(spark, lake, listed.roots, ProgressLines().show, publish=publish)
+            loop = BatchLoop(spark, lake, listed.roots, spark_processes.ProgressLines().show, publish=publish)
             stands_at = time.monotonic()
             if order.once:
                 loop.once()
-                times = PipelineTimes(stands_at - began, time.monotonic() - stands_at)
-                write_line(TOOK + msgspec.json.encode(times).decode())
+                times = spark_processes.PipelineTimes(stands_at - began, time.monotonic() - stands_at)
+                spark_processes.write_line(spark_processes.TOOK + msgspec.json.encode(times).decode())
             else:
                 loop.follow(order.trigger, lambda: bool(ending))
 
 
 def _say(sentence: str) -> int:
-    write_line(TROUBLE + one_line(sentence))
+    spark_processes.write_line(spark_processes.TROUBLE + one_line(sentence))
     return 2
 
 

@@ -46,16 +46,7 @@ from paired_servicebus.engine.journal import spool
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
-from paired_servicebus.pipeline.drain.drain_files import (
-    DrainOrder,
-    DrainOutcome,
-    Receipts,
-    ReceiptTally,
-    gather,
-    left_by_others,
-    progress_of,
-    write,
-)
+from paired_servicebus.pipeline.drain import drain_files
 from paired_servicebus.pipeline.spark_processes import (
     TOOK,
     TROUBLE,
@@ -124,7 +115,7 @@ def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
     return 0 if outcome.complete else 1
 
 
-def _for_a_person(outcome: DrainOutcome) -> str:
+def _for_a_person(outcome: drain_files.DrainOutcome) -> str:
     aside = f"; {outcome.set_aside:,} wait in their queues for destinations that take nothing now"
     dead = f", {outcome.dead_lettered:,} dead-lettered"
     text = (
@@ -222,10 +213,10 @@ class _Drain:
     def __init__(self, plan: DrainPlan, bar: Bar) -> None:
         self._plan = plan
         self._bar = bar
-        self._tally = ReceiptTally()
+        self._tally = drain_files.ReceiptTally()
         self._stops = 0
 
-    async def run(self) -> DrainOutcome:
+    async def run(self) -> drain_files.DrainOutcome:
         """Run the drain to its end. Raises PairedError."""
         plan = self._plan
         if await _is_read_only(plan):
@@ -245,10 +236,10 @@ class _Drain:
         except OSError as error:
             raise DrainError(f"the journal's folder {plan.spool} cannot be used: {error}") from error
 
-    def _order(self, found: DrainTargets) -> DrainOrder:
+    def _order(self, found: DrainTargets) -> drain_files.DrainOrder:
         plan = self._plan
         local = plan.master.startswith("local")
-        return DrainOrder(
+        return drain_files.DrainOrder(
             run=f"{int(time.time())}-{uuid.uuid4().hex[:8]}",
             pairing=plan.config.name,
             config=str(plan.config.path.absolute()),
@@ -259,18 +250,18 @@ class _Drain:
             rate=plan.rate,
         )
 
-    def _prepare(self, order: DrainOrder) -> None:
+    def _prepare(self, order: drain_files.DrainOrder) -> None:
         self._plan.places.prepare()
         spool.prepare(self._plan.spool)
-        if files := left_by_others(self._plan.spool):
+        if files := drain_files.left_by_others(self._plan.spool):
             self._bar.say(f"{files} files of receipts, left by a drain that was killed, were moved into the journal")
         order.folder.parent.mkdir(mode=0o700, exist_ok=True)
         refuse_foreign(self._plan.spool, order.folder.parent)
         order.folder.mkdir(mode=0o700)
-        write(order.folder / "order.json", order)
+        drain_files.write(order.folder / "order.json", order)
 
-    async def _drained(self, order: DrainOrder, found: DrainTargets) -> DrainOutcome:
-        async with Receipts(order.folder, order.pairing) as receipts:
+    async def _drained(self, order: drain_files.DrainOrder, found: DrainTargets) -> drain_files.DrainOutcome:
+        async with drain_files.Receipts(order.folder, order.pairing) as receipts:
             target = f"{len(order.queues)} backlog queues on {order.master}"
             by = audit_name(user_name(), claimed="", sudo_user=sudo_user())
             commanded = Commanded(at=time.time(), command="drain", target=target, by=by, why=self._plan.why)
@@ -284,7 +275,7 @@ class _Drain:
         await asyncio.to_thread(self._clear_away, order)
         return outcome
 
-    async def _watched(self, order: DrainOrder, found: DrainTargets) -> DrainOutcome:
+    async def _watched(self, order: drain_files.DrainOrder, found: DrainTargets) -> drain_files.DrainOutcome:
         """Start the process with Spark, and look after it until it has ended."""
         log = self._plan.places.logs / f"drain-{order.run}.log"
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop, order)
@@ -295,17 +286,17 @@ class _Drain:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().remove_signal_handler(number)
-            await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
+            await asyncio.to_thread(drain_files.gather, order.folder, self._plan.spool, self._tally)
             drain_process.clear_progress(self._plan.spool)
         text = said(log, TOOK)
         if not text:
             why = "killed" if self._stops > 1 else said(log, TROUBLE) or "the process with Spark ended before it did"
             raise DrainError(f"the drain did not go on: {why}; its log is {log}")
         counts = {"moved": self._tally.moved, "dead_lettered": self._tally.dead_lettered}
-        return msgspec.structs.replace(msgspec.json.decode(text, type=DrainOutcome), **counts)
+        return msgspec.structs.replace(msgspec.json.decode(text, type=drain_files.DrainOutcome), **counts)
 
     async def _until_ended(
-        self, order: DrainOrder, found: DrainTargets, process: subprocess.Popen[bytes], log: Path
+        self, order: drain_files.DrainOrder, found: DrainTargets, process: subprocess.Popen[bytes], log: Path
     ) -> None:
         """Show the drain and gather its receipts until its process has ended, or is stopped twice, or late to end."""
         reader, gathered_at, ends_at = LogReader(log, self._bar), 0.0, inf
@@ -314,27 +305,31 @@ class _Drain:
             now = time.monotonic()
             if now - gathered_at >= GATHER:
                 gathered_at = now
-                await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
-                self._show(found, await asyncio.to_thread(progress_of, order.folder, self._tally), reader.read().what)
+                await asyncio.to_thread(drain_files.gather, order.folder, self._plan.spool, self._tally)
+                self._show(
+                    found,
+                    await asyncio.to_thread(drain_files.progress_of, order.folder, self._tally),
+                    reader.read().what,
+                )
             if said(log, TOOK):
                 ends_at = min(ends_at, now + END)
             if now > ends_at:
                 self._bar.say("the process with Spark did not end by itself, and was ended")
                 return
 
-    def _show(self, found: DrainTargets, progress: ReceiptTally, what: str) -> None:
+    def _show(self, found: DrainTargets, progress: drain_files.ReceiptTally, what: str) -> None:
         done = progress.moved + progress.dead_lettered
         total = None if found.lying is None else max(found.lying, done)
         self._bar.show("ending in order" if self._stops else what, done, total)
         text = f"a drain runs beside: {progress.moved:,} moved, {what}"
         drain_process.write_progress(self._plan.spool, drain_process.DrainProgress.now(text))
 
-    def _stop(self, order: DrainOrder) -> None:
+    def _stop(self, order: drain_files.DrainOrder) -> None:
         self._stops += 1
         (order.folder / "stop").touch()
 
-    def _clear_away(self, order: DrainOrder) -> None:
-        if not gather(order.folder, self._plan.spool, self._tally):
+    def _clear_away(self, order: drain_files.DrainOrder) -> None:
+        if not drain_files.gather(order.folder, self._plan.spool, self._tally):
             shutil.rmtree(order.folder)
 
 
@@ -362,7 +357,7 @@ def retrying(master: str) -> str:
 
 
 @contextmanager
-def _process(order: DrainOrder, settings: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _process(order: drain_files.DrainOrder, settings: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Yield the process with Spark; end it and its children at the end."""
     work = Path(tempfile.mkdtemp(prefix="paired-drain-"))
     main, text = "paired_servicebus.pipeline.drain.drain_main", msgspec.json.encode(settings)

@@ -26,15 +26,8 @@ import msgspec
 from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.engine.journal.spool import SUFFIX
+from paired_servicebus.pipeline.ingest import journal_files
 from paired_servicebus.pipeline.ingest.batch_tables import BatchTables
-from paired_servicebus.pipeline.ingest.journal_files import (
-    ASK,
-    Countdown,
-    JournalFiles,
-    JournalFlusher,
-    find_journal_files,
-    young_files,
-)
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
     as_frame,
@@ -47,16 +40,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
 )
 from paired_servicebus.pipeline.judging import audit_sql, verdict_sql
 from paired_servicebus.pipeline.judging.derived_sql import EPISODE_FIGURES, EPISODES_JUDGED
-from paired_servicebus.pipeline.spark.spark_session import (
-    first_line,
-    is_local,
-    is_remote,
-    require_sight,
-    session_beside,
-    session_for,
-    side_by_side,
-    spark_path,
-)
+from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.lake import STAGING, Change, Files, Lake, Staged, file_of
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
@@ -183,7 +167,7 @@ def judge(spark: Any, lake: Lake) -> None:
         began = version.manifest
         end = began.end(time.time())
         rows = sum(file.rows for file in (*began.of("receipts"), *began.unjudged()))
-        work = _Judgement(session_for(spark, rows), engine, version, place, end)
+        work = _Judgement(spark_session.session_for(spark, rows), engine, version, place, end)
         new = work.dropped({"receipts": work.receipts(), **work.audit()})
 
         def change(now: Manifest) -> Change:
@@ -265,7 +249,7 @@ class _Judgement:
         spark, existing = self._spark, self._existing
         existing.rows("audit").createOrReplaceTempView("known_audit")
         for independent in audit_sql.parts(whole=self._whole, now=self._end):
-            side_by_side(spark, [partial(self._make, name, query) for name, query in independent.items()])
+            spark_session.side_by_side(spark, [partial(self._make, name, query) for name, query in independent.items()])
         new: list[File | Staged] = [] if self._whole else self._kept_fates()
         new += self._write("audit", audit_sql.AUDIT)
         self._view("audit", new)
@@ -285,7 +269,7 @@ class _Judgement:
     def _verdicts(self) -> Files:
         """Sum up the view `audit`."""
         parts = verdict_sql.PARTS
-        unsettled, self.figures, *made = side_by_side(
+        unsettled, self.figures, *made = spark_session.side_by_side(
             self._spark,
             [partial(self._arrow, query) for query in (_UNSETTLED, EPISODE_FIGURES, *parts.values())],
         )
@@ -309,7 +293,7 @@ class _Judgement:
     def _keep(self, name: str, query: str) -> None:
         """Write a query's rows once, for the view of that name."""
         self._spark.sql(query).write.parquet(str(self._place / name))
-        self._spark.read.parquet(spark_path(self._place / name)).createOrReplaceTempView(name)
+        self._spark.read.parquet(spark_session.spark_path(self._place / name)).createOrReplaceTempView(name)
 
     def _view(self, table: str, files: Files) -> None:
         """Make the view of a table of its files, old and new."""
@@ -394,7 +378,7 @@ class Upkeep:
     """Does due work when it is polled. A context manager, for one thread."""
 
     def __init__(self, spark: Any, lake: Lake, publish: Work | None = None) -> None:
-        self._spark = session_beside(spark, _SETTINGS)
+        self._spark = spark_session.session_beside(spark, _SETTINGS)
         self._publish = publish
         self._lake = lake
         self._thread: threading.Thread | None = None
@@ -497,7 +481,7 @@ class BatchLoop:
         self._failure: Exception | None = None
         self._name = name or _stream_name(lake, self._roots)
         self._leaves_gone_files = False
-        self._is_remote = is_remote(spark)
+        self._is_remote = spark_session.is_remote(spark)
         self._publish = publish
 
     def once(self) -> None:
@@ -517,7 +501,7 @@ class BatchLoop:
 
     def follow(self, period: float, ended: Callable[[], bool]) -> None:
         """Keep the tables up to date until `ended`, with a batch every `period` seconds. Raises Spark's errors."""
-        flusher, is_asked = JournalFlusher(), Countdown(ASK, period)
+        flusher, is_asked = journal_files.JournalFlusher(), journal_files.Countdown(journal_files.ASK, period)
         if self._is_remote:
             self._follow_in_turns(period, ended)
             return
@@ -538,7 +522,7 @@ class BatchLoop:
         """Follow with a server's process as the writer of the batches, and this one as the writer between them."""
         while not ended():
             until = time.monotonic() + period
-            JournalFlusher().ask(self._listed().journals)
+            journal_files.JournalFlusher().ask(self._listed().journals)
             self.read_new()
             if judgement_is_due(self._lake.manifest, time.time()) or crowds(self._lake.manifest):
                 self._finish()
@@ -555,12 +539,14 @@ class BatchLoop:
         young = self._lake.manifest.young
         if not young:
             return
-        now = young_files(self._listed().files, time.time())
+        now = journal_files.young_files(self._listed().files, time.time())
         changed = [path for path, size in young.items() if Path(path).exists() and now.get(path, _size(path)) != size]
         changed = [path for path in changed if now.get(path, 0) >= 0]
         if changed:
             reader = self._spark.read.option("lineSep", "\n")
-            self._tables.add(lines_of(reader.text([spark_path(Path(path)) for path in changed])), {"young": now})
+            self._tables.add(
+                lines_of(reader.text([spark_session.spark_path(Path(path)) for path in changed])), {"young": now}
+            )
 
     # -- the stream ---------------------------------------------------------------------------------------------------
 
@@ -609,7 +595,7 @@ class BatchLoop:
         reader = self._spark.readStream.format("text").option("lineSep", "\n").option("pathGlobFilter", f"*{SUFFIX}")
         reader = reader.option("recursiveFileLookup", "true").option(*limit)
         reader = reader.option("ignoreMissingFiles", str(self._leaves_gone_files).lower())
-        return lines_of(reader.load(spark_path(root.absolute())))
+        return lines_of(reader.load(spark_session.spark_path(root.absolute())))
 
     def add_batch(self, lines: Any, number: int) -> None:
         """Add one batch to the tables, unless it is in them. Called by Spark, with the batch's rows and number."""
@@ -617,7 +603,7 @@ class BatchLoop:
             now = self._lake.manifest
             if now.stream == self._name and number <= now.stream_batch:
                 return
-            young = young_files(self._listed().files, time.time())
+            young = journal_files.young_files(self._listed().files, time.time())
             left = [Path(path).as_uri() for path, size in young.items() if size < 0]
             if left:
                 from pyspark.sql import functions as f
@@ -636,7 +622,7 @@ class BatchLoop:
             self._leave_gone_files(error)
         if tried >= TRIES:
             raise error
-        write_line(one_line(f"a batch is repeated ({tried} of {TRIES - 1}): {first_line(error)}"))
+        write_line(one_line(f"a batch is repeated ({tried} of {TRIES - 1}): {spark_session.first_line(error)}"))
         time.sleep(PAUSE)
 
     def _leave_gone_files(self, error: Exception) -> None:
@@ -650,17 +636,17 @@ class BatchLoop:
                 f"a worker of Spark's does not see {unquote(found['place'])}, which is there: nothing of its batch is "
                 "taken; see that every worker has the same journal and table folders"
             ) from error
-        if not is_local(self._spark.conf.get("spark.master", "local")):
+        if not spark_session.is_local(self._spark.conf.get("spark.master", "local")):
             folders = sorted({one.path.parent for one in self._listed().files if isinstance(one.path, Path)})
-            require_sight(self._spark, read=folders, written=self._lake.folder / STAGING)
+            spark_session.require_sight(self._spark, read=folders, written=self._lake.folder / STAGING)
         self._leaves_gone_files = True
 
     def _show_read(self) -> None:
         self._show(READING, sum(file.rows for file in self._lake.manifest.of("events")), None)
 
-    def _listed(self) -> JournalFiles:
+    def _listed(self) -> journal_files.JournalFiles:
         """List the journals' files, and report skipped ones, once."""
-        listed = find_journal_files(self._roots)
+        listed = journal_files.find_journal_files(self._roots)
         for note in listed.notes:
             if note not in self._noted:
                 self._noted.add(note)

@@ -18,17 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec.structs import asdict, replace
 
+from paired_servicebus.pipeline.ingest import table_files
 from paired_servicebus.pipeline.ingest.journal_lines import SPARK, events_sql
-from paired_servicebus.pipeline.ingest.table_files import (
-    Existing,
-    as_frame,
-    frame,
-    parts,
-    staged_parts,
-    write_dated,
-    write_days,
-    write_rows,
-)
 from paired_servicebus.pipeline.judging.derived_sql import BEFORE, FROM_EVENTS, ONCE, SUMMED
 from paired_servicebus.pipeline.judging.judge import dates_of, derive_episodes, derive_sums
 from paired_servicebus.pipeline.spark.spark_session import FEW_ROWS, session_for, side_by_side
@@ -87,13 +78,13 @@ group by engine, boot, bucket, island
 
 def contents_of(spark: Any, paths: Sequence[Place]) -> Contents:
     """Return what written events hold; they are the view `events` from now on."""
-    frame(spark, "events", paths).createOrReplaceTempView("events")
+    table_files.frame(spark, "events", paths).createOrReplaceTempView("events")
     rows = spark.sql(_COUNTED_BY_NUMBER).toArrow().to_pylist()
     gapped = [row for row in rows if row["numbers"] <= row["last"] - row["first"]]
     whole = [row for row in rows if row["numbers"] > row["last"] - row["first"]]
     if gapped:
         keys = [{name: row[name] for name in ("engine", "boot", "bucket")} for row in gapped]
-        as_frame(spark, pa.Table.from_pylist(keys)).createOrReplaceTempView("gapped")
+        table_files.as_frame(spark, pa.Table.from_pylist(keys)).createOrReplaceTempView("gapped")
         whole += spark.sql(_ISLANDS).toArrow().to_pylist()
     troubled = spark.sql("select distinct file from events where seq is null").toArrow()
     return Contents(
@@ -164,8 +155,8 @@ class BatchTables:
         """
         lake = self._lake
         with lake.writing, lake.staged("batch") as place:
-            write_dated(journal_events(lines), place / "read")
-            found = contents_of(self._small, parts(place / "read"))
+            table_files.write_dated(journal_events(lines), place / "read")
+            found = contents_of(self._small, table_files.parts(place / "read"))
             self._spark = self._large if found.numbered > FEW_ROWS else self._small
             return self._add(found, place, dict(fields))
 
@@ -177,12 +168,12 @@ class BatchTables:
         if found.repeats(before):
             found = self._write_unseen(found, before, place / "unseen")
         fields["repeated"] = before.repeated + came - found.numbered
-        files = staged_parts(found.paths, "events", before.batch + 1)
+        files = table_files.staged_parts(found.paths, "events", before.batch + 1)
         if not files:
             return self._lake.commit(lambda _: Change(fields=fields))
         seen = merged(before.seen + found.spans)
         after = replace(before, seen=seen)
-        frame(self._spark, "events", found.paths).createOrReplaceTempView("events")
+        table_files.frame(self._spark, "events", found.paths).createOrReplaceTempView("events")
         changed = self._tables(place, after, found, version)
         if found.receipts:
             fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
@@ -195,13 +186,13 @@ class BatchTables:
     def _write_unseen(self, found: Contents, before: Manifest, place: Place) -> Contents:
         """Write the events that are not in the tables."""
         spark = self._spark
-        existing = Existing(spark, self._lake.version)
+        existing = table_files.Existing(spark, self._lake.version)
         lines = existing.rows("events", existing.of("events") if before.troubled else ()).where("seq is null")
         lines.select("file", "line").distinct().createOrReplaceTempView("held")
-        as_frame(spark, spans_of(before.seen)).createOrReplaceTempView("seen")
-        frame(spark, "events", found.paths).createOrReplaceTempView("events")
-        write_dated(spark.sql(_UNSEEN).selectExpr("*", date_sql("events")), place)
-        return contents_of(spark, parts(place))
+        table_files.as_frame(spark, spans_of(before.seen)).createOrReplaceTempView("seen")
+        table_files.frame(spark, "events", found.paths).createOrReplaceTempView("events")
+        table_files.write_dated(spark.sql(_UNSEEN).selectExpr("*", date_sql("events")), place)
+        return contents_of(spark, table_files.parts(place))
 
     # -- the other tables ---------------------------------------------------------------------------------------------
 
@@ -212,18 +203,18 @@ class BatchTables:
             self._put(engine, after, found)
             derive_sums(engine)
             changed: dict[str, Files] = {
-                table: write_rows(place, table, engine.arrow(table), batch) for table in ("engines", "gaps")
+                table: table_files.write_rows(place, table, engine.arrow(table), batch) for table in ("engines", "gaps")
             }
             for table in ("timeline", *SUMMED):
                 dates = dates_of(engine, table) if table in SUMMED else set()
                 kept = [file for file in version.manifest.of(table) if file.date not in dates]
-                changed[table] = [*kept, *write_days(place, table, engine.arrow(table), batch)]
+                changed[table] = [*kept, *table_files.write_days(place, table, engine.arrow(table), batch)]
             if engine.rows("touched"):
-                events = _around_begins(engine, found.paths, Existing(self._small, version))
-                frame(self._small, "events", events).createOrReplaceTempView("events")
+                events = _around_begins(engine, found.paths, table_files.Existing(self._small, version))
+                table_files.frame(self._small, "events", events).createOrReplaceTempView("events")
                 engine.put("sends", self._small.sql(FROM_EVENTS["sends"]).toArrow())
                 derive_episodes(engine)
-                changed["episodes"] = write_rows(place, "episodes", engine.arrow("episodes"), batch)
+                changed["episodes"] = table_files.write_rows(place, "episodes", engine.arrow("episodes"), batch)
         return changed
 
     def _put(self, engine: DuckdbEngine, after: Manifest, found: Contents) -> None:
@@ -243,7 +234,7 @@ class BatchTables:
         return side_by_side(spark, [partial(lambda query: spark.sql(query).toArrow(), query) for query in queries])
 
 
-def _around_begins(engine: DuckdbEngine, events: Sequence[Place], existing: Existing) -> list[Place]:
+def _around_begins(engine: DuckdbEngine, events: Sequence[Place], existing: table_files.Existing) -> list[Place]:
     """Return the files with sends around the batch's changes of state: the batch's, and older ones."""
     engine.make("begins", _BEGINS)
     (times,) = engine.rows("begins")

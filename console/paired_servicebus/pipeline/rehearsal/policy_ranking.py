@@ -24,15 +24,7 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import Event, SendsCounted, StateChanged
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.recorded_history import (
-    CONDITIONS,
-    FOREVER,
-    OfferedLoad,
-    Outage,
-    RecordedHistory,
-    TimeBounds,
-    calls_before,
-)
+from paired_servicebus.pipeline.rehearsal import recorded_history
 from paired_servicebus.simulation.run_plan import (
     LOCK,
     RESCAN,
@@ -257,7 +249,7 @@ class RunOutcome(NamedTuple):
 COLUMNS: Final = RunOutcome._fields
 
 
-def replay(history: RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
+def replay(history: recorded_history.RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
     """Run it."""
     return Replay(history, policy, seed).outcome()
 
@@ -265,7 +257,7 @@ def replay(history: RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
 # -- reading the record --------------------------------------------------------------------------------------------
 
 
-def plan_of(history: RecordedHistory, policy: Policy, seed: int) -> Plan:
+def plan_of(history: recorded_history.RecordedHistory, policy: Policy, seed: int) -> Plan:
     """Return the plan of one reading of the record."""
     random = Random(f"reading {seed}")
     quiet = 2 * LOCK + 3 * RESCAN
@@ -284,7 +276,7 @@ def plan_of(history: RecordedHistory, policy: Policy, seed: int) -> Plan:
     return replace(plan, ends_at=plan.ends_at + within)
 
 
-def _read(outage: Outage, seed: int, random: Random) -> InjectedFault:
+def _read(outage: recorded_history.Outage, seed: int, random: Random) -> InjectedFault:
     """Return one reading of an outage. Every seed draws equally often, so that readings differ in nothing else."""
     began, ended, draw = random.random(), random.random(), random.random()
     if seed == LONGEST:
@@ -293,7 +285,7 @@ def _read(outage: Outage, seed: int, random: Random) -> InjectedFault:
         began, ended = 1.0, 0.0
     at = _between(outage.began, began)
     ends = max(at + LEAST_OUTAGE, _between(outage.ended, ended))
-    conditions = CONDITIONS.get(outage.failure, (InjectedCondition.INTERNAL,))
+    conditions = recorded_history.CONDITIONS.get(outage.failure, (InjectedCondition.INTERNAL,))
     return InjectedFault(at, ends, (_key(outage.target),), conditions[int(draw * len(conditions))], outage.share)
 
 
@@ -301,7 +293,7 @@ def _key(target: str | int) -> str | int:
     return target.casefold() if isinstance(target, str) else target
 
 
-def _between(span: TimeBounds, draw: float) -> float:
+def _between(span: recorded_history.TimeBounds, draw: float) -> float:
     return span.earliest + draw * span.width
 
 
@@ -311,7 +303,7 @@ def _between(span: TimeBounds, draw: float) -> float:
 class Replay(World):
     """One run of a RecordedHistory."""
 
-    def __init__(self, history: RecordedHistory, policy: Policy, seed: int) -> None:
+    def __init__(self, history: recorded_history.RecordedHistory, policy: Policy, seed: int) -> None:
         plan = plan_of(history, policy, seed)
         super().__init__(plan, seed, parts=PARTS)
         self.history = history
@@ -425,7 +417,7 @@ class Replay(World):
         path, was, now = change.entity.casefold(), State(change.was), State(change.now)
         if now in DIVERTING and was not in DIVERTING:
             self._failovers += 1
-            self._flaps += change.at - self._returned.get(path, -FOREVER) < FLAP
+            self._flaps += change.at - self._returned.get(path, -recorded_history.FOREVER) < FLAP
             self._left[path] = change.at
         elif was in DIVERTING and now not in DIVERTING:
             self._failed_over += change.at - self._left.pop(path, change.at)
@@ -443,7 +435,9 @@ def _incidents(plan: Plan, path: str) -> list[float]:
 class CallFlow:
     """The calls of one step of one load."""
 
-    def __init__(self, world: Replay, load: OfferedLoad, sender: int, since: float, until: float, rate: float) -> None:
+    def __init__(
+        self, world: Replay, load: recorded_history.OfferedLoad, sender: int, since: float, until: float, rate: float
+    ) -> None:
         self._world = world
         self._load = load
         self._sender = sender
@@ -456,7 +450,7 @@ class CallFlow:
 
     def last_skipped(self, now: float) -> float | None:
         """When the latest of the calls was due that were not played; None: they are yet to come."""
-        number = min(calls_before(now - self._since, self._rate, self._phase), self._skipped_to) - 1
+        number = min(recorded_history.calls_before(now - self._since, self._rate, self._phase), self._skipped_to) - 1
         return self._time_of(number) if number >= 0 else None
 
     def is_skipping(self, now: float) -> bool:
@@ -477,7 +471,7 @@ class CallFlow:
         quiet = world.quiet_until(path)
         first = 0
         if quiet is not None:
-            first = calls_before(min(quiet, self._until) - self._since, self._rate, self._phase)
+            first = recorded_history.calls_before(min(quiet, self._until) - self._since, self._rate, self._phase)
         if first > self._next:
             world.skip(first - self._next, self)
             self._next = self._skipped_to = first
@@ -618,7 +612,7 @@ Row = tuple[int, ...]
 class Order:
     """One rehearsal. `policies` begins with the one in force."""
 
-    history: RecordedHistory
+    history: recorded_history.RecordedHistory
     policies: tuple[Policy, ...]
     seeds: int
 
@@ -647,7 +641,7 @@ def policies_of(
     return tuple(dict.fromkeys((current, *asked)))
 
 
-def order_of(history: RecordedHistory, policies: Sequence[Policy], seeds: int) -> Order:
+def order_of(history: recorded_history.RecordedHistory, policies: Sequence[Policy], seeds: int) -> Order:
     """Return the order of a rehearsal.
 
     Raises ConfigurationError: fewer than two seeds, since the first two are the bounds.

@@ -17,26 +17,8 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from paired_servicebus.core.errors import ConfigurationError, PipelineError
+from paired_servicebus.core.model import pairing_events
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_events import (
-    EngineStarted,
-    EngineStopped,
-    EntityReleased,
-    Event,
-    FailuresCounted,
-    Forced,
-    InDoubt,
-    PingAccepted,
-    PingFailed,
-    Pinned,
-    QueuePulled,
-    QueueRestored,
-    Record,
-    SendsCounted,
-    StateChanged,
-    SyphonPaused,
-    SyphonResumed,
-)
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.engine.journal.reader import read_files
@@ -408,12 +390,12 @@ def bounds(loads: Sequence[OfferedLoad]) -> str:
 
 PRIMARY: Final = "primary"
 _STATES: Final = frozenset(state.value for state in State)
-VERBS: Final[dict[type[Event], Verb]] = {
-    Forced: "force",
-    Pinned: "pin",
-    EntityReleased: "release",
-    SyphonPaused: "pause",
-    SyphonResumed: "resume",
+VERBS: Final[dict[type[pairing_events.Event], Verb]] = {
+    pairing_events.Forced: "force",
+    pairing_events.Pinned: "pin",
+    pairing_events.EntityReleased: "release",
+    pairing_events.SyphonPaused: "pause",
+    pairing_events.SyphonResumed: "resume",
 }
 
 
@@ -442,7 +424,7 @@ def read_history(journals: Sequence[Path], policy: Policy) -> RecordedHistory:
     return replace(history, unknown=(*history.unknown, *notes, *found.notes))
 
 
-def _once(records: Iterable[Record]) -> Iterator[Record]:
+def _once(records: Iterable[pairing_events.Record]) -> Iterator[pairing_events.Record]:
     """Leave out records that came before: an engine's are in order, by the names of its files."""
     latest: dict[tuple[str, str], int] = {}
     for record in records:
@@ -451,7 +433,7 @@ def _once(records: Iterable[Record]) -> Iterator[Record]:
             yield record
 
 
-def history_of(records: Iterable[Record], policy: Policy, *, source: str) -> RecordedHistory:
+def history_of(records: Iterable[pairing_events.Record], policy: Policy, *, source: str) -> RecordedHistory:
     """Return the history in `records`. Raises ConfigurationError: the records name no entity."""
     reading = HistoryReader(policy)
     for record in records:
@@ -477,7 +459,7 @@ class HistoryReader:
         self._single_acts = 0
         self._strange = 0
 
-    def read(self, record: Record) -> None:
+    def read(self, record: pairing_events.Record) -> None:
         """One record."""
         event = record.event
         at = event.at
@@ -485,25 +467,25 @@ class HistoryReader:
         self._last = max(self._last, at)
         self._boot(record)
         match event:
-            case SendsCounted():
+            case pairing_events.SendsCounted():
                 self._sends(event)
-            case StateChanged():
+            case pairing_events.StateChanged():
                 self._changed(event)
-            case FailuresCounted(route="primary"):
+            case pairing_events.FailuresCounted(route="primary"):
                 self._entity(event.entity).kinds.append((at, event.failure))
-            case InDoubt(route="primary"):
+            case pairing_events.InDoubt(route="primary"):
                 self._doubt(event)
-            case PingAccepted():
+            case pairing_events.PingAccepted():
                 self._entity(event.entity).sightings.append(Observation(at - event.took, at, 1, 0))
-            case PingFailed():
+            case pairing_events.PingFailed():
                 self._entity(event.entity).sightings.append(Observation(at - event.took, at, 0, 1, event.reason))
-            case QueuePulled():
+            case pairing_events.QueuePulled():
                 self._pulled.setdefault(event.queue, (at, event.reason))
-            case QueueRestored():
+            case pairing_events.QueueRestored():
                 self._restored(event.queue, at)
-            case Forced() | Pinned() | EntityReleased():
+            case pairing_events.Forced() | pairing_events.Pinned() | pairing_events.EntityReleased():
                 self._acts.append(OperatorAct(at, 0, VERBS[type(event)], event.entity))
-            case SyphonPaused() | SyphonResumed():
+            case pairing_events.SyphonPaused() | pairing_events.SyphonResumed():
                 self._syphon(event)
             case _:
                 pass
@@ -511,16 +493,16 @@ class HistoryReader:
     def _entity(self, path: str) -> EntityObservations:
         return self._seen.setdefault(path.casefold(), EntityObservations(path))
 
-    def _boot(self, record: Record) -> None:
+    def _boot(self, record: pairing_events.Record) -> None:
         key, event = (record.engine, record.boot), record.event
-        if isinstance(event, EngineStarted):
+        if isinstance(event, pairing_events.EngineStarted):
             self._queues = max(self._queues, event.backlog_queues)
             earlier = [found for (engine, boot), found in self._boots.items() if engine == record.engine]
             if earlier and key not in self._boots and not earlier[-1][1]:
                 self._crashes.append((earlier[-1][0], event.at))
-        self._boots[key] = (event.at, isinstance(event, EngineStopped))
+        self._boots[key] = (event.at, isinstance(event, pairing_events.EngineStopped))
 
-    def _sends(self, event: SendsCounted) -> None:
+    def _sends(self, event: pairing_events.SendsCounted) -> None:
         seen, since = self._entity(event.entity), event.at - event.seconds
         if event.accepted:
             seen.accepted.append((since, event.at, event.accepted))
@@ -528,7 +510,7 @@ class HistoryReader:
         if event.route == PRIMARY and (event.accepted or event.failed):
             seen.sightings.append(Observation(since, event.at, event.accepted, event.failed, window=True))
 
-    def _changed(self, event: StateChanged) -> None:
+    def _changed(self, event: pairing_events.StateChanged) -> None:
         if not {event.was, event.now} <= _STATES:
             self._strange += 1
             return
@@ -545,7 +527,7 @@ class HistoryReader:
         timed_out = kind_of_reason(reason) is FailureKind.TIMEOUT
         return Observation(at - self._policy.send_timeout * timed_out, at, 0, 1, reason)
 
-    def _doubt(self, event: InDoubt) -> None:
+    def _doubt(self, event: pairing_events.InDoubt) -> None:
         seen = self._entity(event.entity)
         seen.sightings.append(self._bad(event.at, event.reason))
         seen.doubts.setdefault(event.message_id, []).append(event.at)
@@ -568,7 +550,7 @@ class HistoryReader:
             return self._queue_outages
         return [outage._replace(target=out.index(int(outage.target))) for outage in self._queue_outages]
 
-    def _syphon(self, event: SyphonPaused | SyphonResumed) -> None:
+    def _syphon(self, event: pairing_events.SyphonPaused | pairing_events.SyphonResumed) -> None:
         if event.queue is None and not event.destination:
             self._acts.append(OperatorAct(event.at, 0, VERBS[type(event)]))
         else:

@@ -21,19 +21,8 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.rehearsal.policy_ranking import (
-    FAILOVER,
-    NAMES,
-    Figure,
-    Order,
-    PolicyFigures,
-    RehearsalResult,
-    Row,
-    order_of,
-    policies_of,
-    rehearsed,
-    run_chunk,
-)
+from paired_servicebus.pipeline import spark_processes
+from paired_servicebus.pipeline.rehearsal import policy_ranking
 from paired_servicebus.pipeline.rehearsal.recorded_history import (
     HOUR,
     Outage,
@@ -42,18 +31,6 @@ from paired_servicebus.pipeline.rehearsal.recorded_history import (
     read_history,
 )
 from paired_servicebus.pipeline.spark.spark_session import open_session
-from paired_servicebus.pipeline.spark_processes import (
-    TROUBLE,
-    Bar,
-    ProgressLines,
-    end_process,
-    exit_on_signal,
-    said,
-    start_process,
-    wait_for,
-    wait_shown,
-    watch_parent,
-)
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
 
@@ -79,7 +56,7 @@ MOST: Final = 12
 """Outages that are listed one by one."""
 
 
-def as_text(order: Order, found: RehearsalResult, *, known: bool) -> list[str]:
+def as_text(order: policy_ranking.Order, found: policy_ranking.RehearsalResult, *, known: bool) -> list[str]:
     """Give lines for a person.
 
     Args:
@@ -117,7 +94,7 @@ def _clock(at: float, began_at: float | None) -> str:
 # -- the table -----------------------------------------------------------------------------------------------------
 
 
-def _table(found: RehearsalResult, *, known: bool) -> Iterator[str]:
+def _table(found: policy_ranking.RehearsalResult, *, known: bool) -> Iterator[str]:
     rows = [tuple(head[part] for head in HEADS) for part in (0, 1)]
     rows += [_row(line, _mark(index, found.best, known=known)) for index, line in enumerate(found.lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
@@ -131,23 +108,24 @@ def _mark(index: int, best: int, *, known: bool) -> str:
     return ", ".join(marks + (["recommended"] if index == best else []))
 
 
-def _row(line: PolicyFigures, mark: str) -> tuple[str, ...]:
+def _row(line: policy_ranking.PolicyFigures, mark: str) -> tuple[str, ...]:
     policy = line.policy
     told = (f"{policy.failover_interval:g} s", str(policy.failback_pings), f"{policy.ping_primary_interval:g} s")
     return (*told, *(_cell(line[name], name) for name in COUNTS), f"{line.score:,.1f}", mark)
 
 
-def _cell(figure: Figure, name: str) -> str:
+def _cell(figure: policy_ranking.Figure, name: str) -> str:
     """Return the middle of all readings, and the ends where they differ."""
     scale = 1000 if name.endswith("_ms") else 1
     middle, least, greatest = (f"{round(value / scale):,}" for value in (figure.middle, figure.least, figure.greatest))
     return middle if least == greatest else f"{middle} ({least}–{greatest})"
 
 
-def _advice(order: Order, found: RehearsalResult) -> Iterator[str]:
+def _advice(order: policy_ranking.Order, found: policy_ranking.RehearsalResult) -> Iterator[str]:
     yield f"recommended: {_policy(found.recommended)}"
     yield f"  {found.reason}"
-    yield f"  weighed: the seconds in which senders were refused, and {FAILOVER:g} for each failover; the mean of all"
+    weight = f"{policy_ranking.FAILOVER:g}"
+    yield f"  weighed: the seconds in which senders were refused, and {weight} for each failover; the mean of all"
     yield f"  {order.seeds} readings of the record; in the table the middle one, and the ends in brackets"
     if order.history.unknown:
         yield "the record cannot tell:"
@@ -165,7 +143,7 @@ def _policy(policy: Policy) -> str:
 # -- for programs --------------------------------------------------------------------------------------------------
 
 
-def as_object(order: Order, found: RehearsalResult) -> str:
+def as_object(order: policy_ranking.Order, found: policy_ranking.RehearsalResult) -> str:
     """One JSON object; the same bytes for the same runs, wherever they were run."""
     told: dict[str, Any] = {
         "history": _history(order.history),
@@ -189,7 +167,7 @@ def _history(history: RecordedHistory) -> dict[str, Any]:
     }
 
 
-def _policy_object(line: PolicyFigures) -> dict[str, Any]:
+def _policy_object(line: policy_ranking.PolicyFigures) -> dict[str, Any]:
     policy = line.policy
     figures: dict[str, Sequence[int]] = {
         name: (figure.middle, figure.least, figure.greatest) for name, figure in line.figures.items()
@@ -224,14 +202,14 @@ class SparkChoice(msgspec.Struct, frozen=True, kw_only=True):
 class SparkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The order of the process."""
 
-    order: Order
+    order: policy_ranking.Order
     spark: SparkChoice
 
 
 class SparkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the process."""
 
-    rows: list[Row]
+    rows: list[policy_ranking.Row]
     seconds: float
     """From the first chunk to the last, without Spark's start."""
 
@@ -255,9 +233,9 @@ def run_rehearsal(asked: RehearsalRequest, *, journals: Sequence[Path], current:
     policy = current or Policy()
     order = rehearsal_order(asked, history_for(journals, policy), policy)
     sys.stderr.write(f"rehearsing {len(order.policies)} policies, {order.seeds} readings each\n")
-    with exit_on_signal():
-        ran = run_on_spark(order, asked.spark, bar=Bar())
-    found = rehearsed(order, ran.rows)
+    with spark_processes.exit_on_signal():
+        ran = run_on_spark(order, asked.spark, bar=spark_processes.Bar())
+    found = policy_ranking.rehearsed(order, ran.rows)
     rate = order.runs / ran.seconds * 60
     sys.stderr.write(f"{order.runs:,} runs in {ran.seconds:,.1f} s, {rate:,.0f} a minute, Spark's start aside\n")
     if json_line:
@@ -270,7 +248,7 @@ def run_rehearsal(asked: RehearsalRequest, *, journals: Sequence[Path], current:
 # -- on Spark ------------------------------------------------------------------------------------------------------
 
 
-def run_on_spark(order: Order, spark: SparkChoice, *, bar: Bar) -> SparkResult:
+def run_on_spark(order: policy_ranking.Order, spark: SparkChoice, *, bar: spark_processes.Bar) -> SparkResult:
     """Every run, in a process of its own with a log instead of a terminal.
 
     Raises PipelineError: it could not; the sentence is the process's own.
@@ -279,11 +257,11 @@ def run_on_spark(order: Order, spark: SparkChoice, *, bar: Bar) -> SparkResult:
         folder = Path(name)
         (folder / ORDER).write_bytes(msgspec.json.encode(SparkOrder(order=order, spark=spark)))
         log = folder / "process.log"
-        process = start_process("paired_servicebus.pipeline.rehearsal.rehearsal_command", name, log=log)
+        process = spark_processes.start_process("paired_servicebus.pipeline.rehearsal.rehearsal_command", name, log=log)
         try:
-            status = wait_shown(partial(wait_for, process), log, bar)
+            status = spark_processes.wait_shown(partial(spark_processes.wait_for, process), log, bar)
         finally:
-            end_process(process)  # with its JVM, which writes into the folder
+            spark_processes.end_process(process)  # with its JVM, which writes into the folder
         if status:
             raise PipelineError(_why(log))
         return _rows(folder / ROWS, log)
@@ -297,8 +275,11 @@ def _rows(path: Path, log: Path) -> SparkResult:
 
 
 def _why(log: Path) -> str:
-    last = said(log, "")
-    return said(log, TROUBLE) or f"the rehearsal on Spark failed: {last or 'it said nothing'}"
+    last = spark_processes.said(log, "")
+    return (
+        spark_processes.said(log, spark_processes.TROUBLE)
+        or f"the rehearsal on Spark failed: {last or 'it said nothing'}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,15 +304,15 @@ def history_for(journals: Sequence[Path], policy: Policy) -> RecordedHistory:
     return history if history.outages else HOUR
 
 
-def rehearsal_order(asked: RehearsalRequest, history: RecordedHistory, policy: Policy) -> Order:
+def rehearsal_order(asked: RehearsalRequest, history: RecordedHistory, policy: Policy) -> policy_ranking.Order:
     """Return the order of the command line. Raises ConfigurationError: an unreadable list, or a value out of range."""
-    policies = policies_of(
+    policies = policy_ranking.policies_of(
         policy,
         intervals=_seconds("--failover-interval", asked.intervals),
         pings=_counts("--failback-pings", asked.pings),
         ping_intervals=_seconds("--ping-interval", asked.ping_intervals),
     )
-    return order_of(history, policies, asked.seeds)
+    return policy_ranking.order_of(history, policies, asked.seeds)
 
 
 def _seconds(name: str, text: str) -> Sequence[float]:
@@ -348,7 +329,7 @@ def _counts(name: str, text: str) -> Sequence[int]:
     return [int(part) for part in parts]
 
 
-def spread(spark: Any, order: Order) -> list[Row]:
+def spread(spark: Any, order: policy_ranking.Order) -> list[policy_ranking.Row]:
     """Every row, by policy and seed."""
     text = msgspec.json.encode(order)
 
@@ -357,16 +338,16 @@ def spread(spark: Any, order: Order) -> list[Row]:
 
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)  # a run's World goes as a whole: walks through it find nothing before
-        told = msgspec.json.decode(text, type=Order)
-        schema = pyarrow.schema([(name, pyarrow.int64()) for name in NAMES])
+        told = msgspec.json.decode(text, type=policy_ranking.Order)
+        schema = pyarrow.schema([(name, pyarrow.int64()) for name in policy_ranking.NAMES])
         for batch in batches:
             for chunk in batch.column(0).to_pylist():
-                columns = list(zip(*run_chunk(told, chunk), strict=True))
+                columns = list(zip(*policy_ranking.run_chunk(told, chunk), strict=True))
                 yield pyarrow.record_batch([pyarrow.array(one, pyarrow.int64()) for one in columns], schema=schema)
 
     chunks = spark.range(0, order.chunks, 1, order.chunks)
-    found = chunks.mapInArrow(run, ", ".join(f"{name} long" for name in NAMES)).toArrow()
-    return sorted(zip(*(found.column(name).to_pylist() for name in NAMES), strict=True))
+    found = chunks.mapInArrow(run, ", ".join(f"{name} long" for name in policy_ranking.NAMES)).toArrow()
+    return sorted(zip(*(found.column(name).to_pylist() for name in policy_ranking.NAMES), strict=True))
 
 
 def main(folder: Path) -> int:
@@ -377,18 +358,18 @@ def main(folder: Path) -> int:
         with open_session(
             app="rehearse", work=folder, java_home=choice.java_home, master=choice.master, private=choice.settings
         ) as spark:
-            ProgressLines().show(f"rehearsing on {masked(choice.master)}, {wanted.order.runs:,} runs")
+            spark_processes.ProgressLines().show(f"rehearsing on {masked(choice.master)}, {wanted.order.runs:,} runs")
             began = time.monotonic()
             rows = spread(spark, wanted.order)
             ran = SparkResult(rows=rows, seconds=time.monotonic() - began)
         (folder / ROWS).write_bytes(msgspec.json.encode(ran))
     except PairedError as error:
-        sys.stderr.write(f"{TROUBLE}{one_line(str(error))}\n")
+        sys.stderr.write(f"{spark_processes.TROUBLE}{one_line(str(error))}\n")
         return 2
     return 0
 
 
 if __name__ == "__main__":
     os.nice(10)  # engines and people first
-    watch_parent(lambda: None, within=0.0)
+    spark_processes.watch_parent(lambda: None, within=0.0)
     sys.exit(main(Path(sys.argv[1])))

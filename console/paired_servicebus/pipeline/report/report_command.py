@@ -25,21 +25,12 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import plural, size
 from paired_servicebus.core.text.untrusted_text import escape_json, one_line, repeated
 from paired_servicebus.pipeline.report import sentences
+from paired_servicebus.pipeline.report import verdict as verdicts
 from paired_servicebus.pipeline.report.plots import draw_twice
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since, scope_of
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock
 from paired_servicebus.pipeline.report.table_queries import lost_messages, read_pairings
-from paired_servicebus.pipeline.report.verdict import (
-    LEADS,
-    TONES,
-    count_rows,
-    listed,
-    verdict_grounds,
-    verdict_headline,
-    verdict_sentence,
-    without_engines,
-)
 from paired_servicebus.pipeline.table_commands import aligned, csv_lines
 from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 from paired_servicebus.printing import print_lines, print_object
@@ -73,8 +64,8 @@ def report_from(
     report = choose(tables)
     known = [environments[name] for name in report.pairings if environments.get(name)]
     here = [name for names in read_pairings(tables).values() for name in names]
-    judgement = without_engines(report.judgement, engines_away(expected, here))
-    report = replace(report, environment=listed(known), judgement=judgement)
+    judgement = verdicts.without_engines(report.judgement, engines_away(expected, here))
+    report = replace(report, environment=verdicts.listed(known), judgement=judgement)
     if out is not None:
         print_lines([str(write_report(tables, report, out, wording))])
     elif wording.format == "json":
@@ -116,7 +107,7 @@ def as_text(report: Report, wording: Wording, *, files: Mapping[str, str] | None
 
 def as_object(report: Report) -> str:
     """One JSON object: headline, impact and verdict in words, and the report's values by their names."""
-    verdict = verdict_sentence(report.judgement)
+    verdict = verdicts.verdict_sentence(report.judgement)
     words = {
         "headline": f"{sentences.headline(report)}. {verdict}",
         "impact": list(sentences.impact(report)),
@@ -207,13 +198,13 @@ def rendered(report: Report, wording: Wording, files: Mapping[str, str]) -> str:
         clock=Clock(report.since, report.until, wording.zone),
         price=wording.price,
         files=tuple(files.items()),
-        lead=LEADS.get(report.judgement.verdict, ""),
+        lead=verdicts.LEADS.get(report.judgement.verdict, ""),
         skeleton="page.html" if is_page else "page.txt",
         words=sentences,
-        verdict=verdict_headline(report.judgement),
-        grounds=" ".join(verdict_grounds(report.judgement)),
-        tone=TONES.get(report.judgement.verdict, "doubt"),
-        counts=count_rows(report.judgement),
+        verdict=verdicts.verdict_headline(report.judgement),
+        grounds=" ".join(verdicts.verdict_grounds(report.judgement)),
+        tone=verdicts.TONES.get(report.judgement.verdict, "doubt"),
+        counts=verdicts.count_rows(report.judgement),
         plots=_plots(report) if is_page else {},
     )
     if is_page:

@@ -9,21 +9,9 @@ from typing import Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
+from paired_servicebus.pipeline.report import table_queries
 from paired_servicebus.pipeline.report.plots import read_curves
 from paired_servicebus.pipeline.report.report_values import Chain, Report, Source, TimelineEntry
-from paired_servicebus.pipeline.report.table_queries import (
-    Row,
-    Scope,
-    count_recovered,
-    known_as,
-    read_cost,
-    read_engines,
-    read_incidents,
-    read_messages,
-    read_pairings,
-    read_unknowns,
-    recorded_span,
-)
 from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 
 # The timeline, with the operators' orders: sentences from the table `timeline`, with repeats folded.
@@ -42,7 +30,7 @@ SHOWN: Final = 3
 NO_OUTCOME: Final = "unknown: the engine ended first"
 
 
-def read_timeline(scope: Scope) -> tuple[tuple[TimelineEntry, ...], int]:
+def read_timeline(scope: table_queries.Scope) -> tuple[tuple[TimelineEntry, ...], int]:
     """Return the timeline, and how many events beyond MAX_ROWS it leaves out."""
     rows = scope.rows(_TIMELINE, most=MAX_ROWS)
     total = scope.count(_EVENTS) if len(rows) == MAX_ROWS else len(rows)
@@ -51,7 +39,7 @@ def read_timeline(scope: Scope) -> tuple[tuple[TimelineEntry, ...], int]:
     return tuple(sorted(entries, key=lambda one: one.at)), total - len(rows)
 
 
-def _dead_lettered(row: Row) -> TimelineEntry:
+def _dead_lettered(row: table_queries.Row) -> TimelineEntry:
     return TimelineEntry(
         at=row["event_time"],
         until=row["until"],
@@ -62,7 +50,7 @@ def _dead_lettered(row: Row) -> TimelineEntry:
     )
 
 
-def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
+def timeline_of(rows: Sequence[table_queries.Row]) -> tuple[TimelineEntry, ...]:
     """Return a line for each event in order of time.
 
     The same event of several entities or engines within NEAR is one line, and so are repetitions without news.
@@ -119,7 +107,7 @@ def _extended(one: TimelineEntry, other: TimelineEntry) -> TimelineEntry:
     )
 
 
-def _about(row: Row) -> str:
+def _about(row: table_queries.Row) -> str:
     if row["entity"] or row["target"]:
         return str(row["entity"] or row["target"])
     return f"backlog/{row['queue']}" if row["queue"] is not None else ""
@@ -129,29 +117,29 @@ def _short(text: object) -> str:
     return one_line(str(text or ""), most=MAX_REASON)
 
 
-def _state(row: Row) -> str:
+def _state(row: table_queries.Row) -> str:
     by = f" (by {_short(row['operator'])})" if row["operator"] else ""
     return f"{row['was']} → {row['now']}: {_short(row['why'])}{by}"
 
 
-def _order(what: str) -> Callable[[Row], str]:
-    def write(row: Row) -> str:
+def _order(what: str) -> Callable[[table_queries.Row], str]:
+    def write(row: table_queries.Row) -> str:
         why = f': "{_short(row["why"])}"' if row["why"] else ""
         return f"{what} by {_short(row['operator'])}{why}"
 
     return write
 
 
-def _ping_failed(row: Row) -> str:
+def _ping_failed(row: table_queries.Row) -> str:
     return f"a ping was {'throttled' if row['throttled'] else 'not accepted'}: {_short(row['reason'])}"
 
 
-def _commanded(row: Row) -> str:
+def _commanded(row: table_queries.Row) -> str:
     why = f': "{_short(row["why"])}"' if row["why"] else ""
     return f"order {_short(row['command'])} by {_short(row['operator'])}{why}: {_short(row['outcome'])}"
 
 
-_SENTENCES: Final[dict[str, Callable[[Row], str | None]]] = {
+_SENTENCES: Final[dict[str, Callable[[table_queries.Row], str | None]]] = {
     "engine-started": lambda row: f"the engine started with {row['backlog_queues']} backlog queues",
     "engine-stopped": lambda row: f"the engine stopped: {_short(row['reason'])}",
     "state-changed": _state,
@@ -206,7 +194,7 @@ def last_report(tables: TableQueries, *, pairing: str | None = None) -> Report:
     Raises ConfigurationError: nothing is recorded, or the pairing is unknown.
     """
     pairing = _known(tables, pairing)
-    found = read_incidents(tables, pairing=pairing)
+    found = table_queries.read_incidents(tables, pairing=pairing)
     if found:
         return _of_chain(tables, found, max(found, key=lambda chain: max(one.began_at for one in chain)))
     chosen = _Chosen.of(tables, pairing)
@@ -215,7 +203,7 @@ def last_report(tables: TableQueries, *, pairing: str | None = None) -> Report:
 
 def report_of(tables: TableQueries, episode: str) -> Report:
     """Return the report of an episode's incident. Raises ConfigurationError: there is no such episode."""
-    found = read_incidents(tables)
+    found = table_queries.read_incidents(tables)
     for chain in found:
         if any(one.id == episode for one in chain):
             return _of_chain(tables, found, chain)
@@ -235,22 +223,24 @@ def report_since(tables: TableQueries, since: float, *, pairing: str | None = No
     first, last = chosen.recorded
     if since > last:
         raise ConfigurationError("nothing is recorded since then: the tables end earlier")
-    chains = read_incidents(tables, pairing=pairing)
+    chains = table_queries.read_incidents(tables, pairing=pairing)
     episodes = sorted(
         (one for chain in chains for one in chain if one.ended_at >= since), key=lambda one: (one.began_at, one.id)
     )
     return _report(chosen, tuple(episodes), max(since, first), last, before=None)
 
 
-def scope_of(tables: TableQueries, report: Report) -> Scope:
+def scope_of(tables: TableQueries, report: Report) -> table_queries.Scope:
     """Return the messages that a report is about."""
-    return Scope(tables=tables, pairings=report.pairings, engines=(), since=report.since, until=report.until)
+    return table_queries.Scope(
+        tables=tables, pairings=report.pairings, engines=(), since=report.since, until=report.until
+    )
 
 
 def _known(tables: TableQueries, pairing: str | None) -> str | None:
     """Return the pairing, as the tables call it. Raises ConfigurationError: they do not have it."""
-    pairings = read_pairings(tables)
-    found = known_as(pairings, pairing) if pairing is not None else None
+    pairings = table_queries.read_pairings(tables)
+    found = table_queries.known_as(pairings, pairing) if pairing is not None else None
     if pairing is not None and found is None:
         known = ", ".join(map(repeated, pairings)) or "none"
         raise ConfigurationError(f"the tables have no pairing {repeated(pairing)!r}; they have: {known}")
@@ -269,10 +259,10 @@ class _Chosen:
     @classmethod
     def of(cls, tables: TableQueries, pairing: str | None) -> _Chosen:
         """Return one pairing of the tables, or all. Raises ConfigurationError: nothing is recorded."""
-        known = read_pairings(tables)
+        known = table_queries.read_pairings(tables)
         pairings = tuple(known) if pairing is None else (pairing,)
         engines = tuple(dict.fromkeys(engine for name in pairings for engine in known.get(name, ())))
-        return cls(tables, pairings, engines, recorded_span(tables, engines))
+        return cls(tables, pairings, engines, table_queries.recorded_span(tables, engines))
 
 
 def _of_chain(tables: TableQueries, chains: list[Chain], chain: Chain) -> Report:
@@ -291,29 +281,31 @@ def _of_chain(tables: TableQueries, chains: list[Chain], chain: Chain) -> Report
 
 def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, before: float | None) -> Report:
     tables, recorded = chosen.tables, chosen.recorded
-    scope = Scope(tables=tables, pairings=chosen.pairings, engines=chosen.engines, since=since, until=until)
+    scope = table_queries.Scope(
+        tables=tables, pairings=chosen.pairings, engines=chosen.engines, since=since, until=until
+    )
     began = episodes[0].began_at if episodes else since
     ended = max((one.ended_at for one in episodes), default=until)
     base_since = max(recorded[0], (before // 60 + 1) * 60 if before else 0.0)
     timeline, left_out = read_timeline(scope)
-    entities, judgement = read_messages(scope, episodes)
+    entities, judgement = table_queries.read_messages(scope, episodes)
     more = [f"{plural(left_out, 'event')} of the timeline are left out"] if left_out else []
     return Report(
         source=_source(tables),
         pairings=chosen.pairings,
-        others=tuple(name for name in read_pairings(tables) if name not in chosen.pairings),
+        others=tuple(name for name in table_queries.read_pairings(tables) if name not in chosen.pairings),
         environment="",
         since=since,
         until=until,
         episodes=episodes,
-        recovered=count_recovered(scope),
-        engines=read_engines(scope),
+        recovered=table_queries.count_recovered(scope),
+        engines=table_queries.read_engines(scope),
         entities=entities,
-        cost=read_cost(scope, began, min(ended, until), base_since if episodes else None),
+        cost=table_queries.read_cost(scope, began, min(ended, until), base_since if episodes else None),
         judgement=judgement,
         timeline=timeline,
         curves=read_curves(scope, episodes, timeline, recorded),
-        unknowns=(*read_unknowns(scope), *more),
+        unknowns=(*table_queries.read_unknowns(scope), *more),
     )
 
 

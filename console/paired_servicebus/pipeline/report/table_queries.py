@@ -22,18 +22,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import is_possible
 from paired_servicebus.pipeline.judging.audit_sql import CLOCKS, IN_FLIGHT
 from paired_servicebus.pipeline.judging.verdict_sql import COUNTED, SUBSCRIBED, VERDICTS
-from paired_servicebus.pipeline.report.report_values import (
-    CauseCost,
-    Chain,
-    EngineBoot,
-    EntityRow,
-    Figures,
-    IncidentCost,
-    IncidentEpisode,
-    Stretch,
-    failovers,
-    incidents,
-)
+from paired_servicebus.pipeline.report import report_values
 from paired_servicebus.pipeline.report.verdict import Counts, Finding, Judgement, outside_of, verdict_word
 from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 
@@ -128,19 +117,21 @@ STEPS: Final = (
 )  # fmt: skip
 
 
-def read_incidents(tables: TableQueries, *, pairing: str | None = None) -> list[Chain]:
+def read_incidents(tables: TableQueries, *, pairing: str | None = None) -> list[report_values.Chain]:
     """Return every incident with a failover, of one pairing or of all; the oldest first."""
-    return incidents(one for one in read_episodes(tables, pairing=pairing) if one.failed_over_at is not None)
+    return report_values.incidents(
+        one for one in read_episodes(tables, pairing=pairing) if one.failed_over_at is not None
+    )
 
 
-def read_episodes(tables: TableQueries, *, pairing: str | None = None) -> list[IncidentEpisode]:
+def read_episodes(tables: TableQueries, *, pairing: str | None = None) -> list[report_values.IncidentEpisode]:
     """Return all episodes of possible times, of one pairing or of all."""
     before = limit_of(tables)
     found = [_episode(row, before) for row in tables.rows(_EPISODES)]
     return [one for one in found if one is not None and pairing in (None, one.pairing)]
 
 
-def _episode(row: Row, before: float) -> IncidentEpisode | None:
+def _episode(row: Row, before: float) -> report_values.IncidentEpisode | None:
     """Return the episode; None if it has no possible time. Impossible times of its steps are unknown."""
     steps = {step: row[step] if possible(row[step], before=before) else None for step in STEPS}
     began = next((at for at in (row["began_at"], *steps.values()) if possible(at, before=before)), None)
@@ -151,7 +142,7 @@ def _episode(row: Row, before: float) -> IncidentEpisode | None:
         **{name: str(row[name] or "") for name in ("id", "pairing", "engine", "boot", "entity", "cause", "end_reason")},
         **steps,
     }
-    return IncidentEpisode(
+    return report_values.IncidentEpisode(
         **values,
         outcome=row["outcome"] or "",
         forced=bool(row["forced"]),
@@ -194,9 +185,9 @@ def known_as(pairings: dict[str, tuple[str, ...]], name: str) -> str | None:
     )
 
 
-def read_engines(scope: Scope) -> tuple[EngineBoot, ...]:
+def read_engines(scope: Scope) -> tuple[report_values.EngineBoot, ...]:
     """Return the boots of the scope's engines with records in its time, and the incomplete ones before its end."""
-    return tuple(EngineBoot(**row) for row in scope.rows(_ENGINES))
+    return tuple(report_values.EngineBoot(**row) for row in scope.rows(_ENGINES))
 
 
 def count_recovered(scope: Scope) -> int:
@@ -249,7 +240,7 @@ LEAST: Final = 5.0
 """Seconds that a rate needs."""
 
 
-def read_figures(sources: Sequence[TableQueries], chain: Chain) -> Figures:
+def read_figures(sources: Sequence[TableQueries], chain: report_values.Chain) -> report_values.Figures:
     """Return the figures of an incident by that source which has its begin, and then the most after it."""
     began, ended = chain[0].began_at, max(one.closed_at or one.last_at for one in chain)
     mine, found = {one.engine for one in chain}, []
@@ -265,14 +256,14 @@ def read_figures(sources: Sequence[TableQueries], chain: Chain) -> Figures:
     if not is_open and last - ended >= LEAST:
         after = _stretch(replace(scope, since=ended, until=min(last, ended + AROUND)), names)
     before = _stretch(replace(scope, since=max(first - COUNTED_SECONDS, began - AROUND), until=began), names)
-    return Figures(before=before, during=_stretch(scope, names), after=after)
+    return report_values.Figures(before=before, during=_stretch(scope, names), after=after)
 
 
-def _stretch(scope: Scope, names: list[str]) -> Stretch:
+def _stretch(scope: Scope, names: list[str]) -> report_values.Stretch:
     """Return the figures after a scope's begin to its end: a count is of the second before its time."""
     enough = scope.until - scope.since >= LEAST
     figures = scope.rows(_STRETCH, names=names)[0] if enough else {}
-    return Stretch(since=scope.since, until=scope.until, **figures)
+    return report_values.Stretch(since=scope.since, until=scope.until, **figures)
 
 
 _STRETCH: Final = """
@@ -320,7 +311,7 @@ CAUSED: Final = ("parked", "moves", "pings", "settlements", "receives")
 """Causes of an incident. Sends to the primary are none: the application makes them anyway."""
 
 
-def read_cost(scope: Scope, begin: float, end: float, base_since: float | None) -> IncidentCost:
+def read_cost(scope: Scope, begin: float, end: float, base_since: float | None) -> report_values.IncidentCost:
     """Return the operations of a time's minutes, and those that an incident caused.
 
     base_since: the begin of the time before that has the base rate, an hour at most; None: nothing failed over that
@@ -339,8 +330,8 @@ def read_cost(scope: Scope, begin: float, end: float, base_since: float | None) 
         usual = base.get(row["cause"], {"operations": 0, "bytes": 0})
         is_caused = base_since is None or row["cause"] in CAUSED
         beyond = {name: max(0, round(row[name] - usual[name] * share)) * is_caused for name in ("operations", "bytes")}
-        causes.append(CauseCost(row["cause"], row["operations"], beyond["operations"], beyond["bytes"]))
-    return IncidentCost(minutes=minutes, base_minutes=base_minutes, causes=tuple(causes))
+        causes.append(report_values.CauseCost(row["cause"], row["operations"], beyond["operations"], beyond["bytes"]))
+    return report_values.IncidentCost(minutes=minutes, base_minutes=base_minutes, causes=tuple(causes))
 
 
 def _sums(scope: Scope, since: float, until: float) -> list[Row]:
@@ -363,7 +354,7 @@ NAMED: Final = (
 """Fates with named messages, the worst first."""
 
 
-def read_messages(scope: Scope, episodes: Chain) -> tuple[tuple[EntityRow, ...], Judgement]:
+def read_messages(scope: Scope, episodes: report_values.Chain) -> tuple[tuple[report_values.EntityRow, ...], Judgement]:
     """Return each entity's row, and the verdict on all messages at risk."""
     judged = scope.rows(_AT_RISK)
     by_entity: dict[str, list[Row]] = {}
@@ -374,7 +365,9 @@ def read_messages(scope: Scope, episodes: Chain) -> tuple[tuple[EntityRow, ...],
     return _entities(scope, by_entity, episodes), _judgement(scope, whole, by_entity)
 
 
-def _entities(scope: Scope, by_entity: dict[str, list[Row]], episodes: Chain) -> tuple[EntityRow, ...]:
+def _entities(
+    scope: Scope, by_entity: dict[str, list[Row]], episodes: report_values.Chain
+) -> tuple[report_values.EntityRow, ...]:
     found: dict[str, Row] = {name: _of_messages(Counts.of(*rows)) for name, rows in by_entity.items()}
     for row in (*scope.rows(_SENDS), *scope.rows(_FAILURES), *scope.rows(_WAITED)):
         found.setdefault(row.pop("entity"), {}).update(row)
@@ -382,9 +375,9 @@ def _entities(scope: Scope, by_entity: dict[str, list[Row]], episodes: Chain) ->
     if any(row["recorded"] for row in refused.values()):  # else refusals are unknown
         for name, row in found.items():
             row["refused"] = refused.get(name, {}).get("refused", 0)
-    for one in failovers(episodes):
+    for one in report_values.failovers(episodes):
         found.setdefault(one.entity.lower(), {})["failover"] = one
-    rows = [EntityRow(entity=name, **row) for name, row in found.items()]
+    rows = [report_values.EntityRow(entity=name, **row) for name, row in found.items()]
     return tuple(sorted(rows, key=lambda one: (one.failover is None, -one.failed, one.entity)))
 
 

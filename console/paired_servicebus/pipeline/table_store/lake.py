@@ -24,18 +24,10 @@ import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from paired_servicebus.pipeline.table_store import manifest as commits
+from paired_servicebus.pipeline.table_store import store_path
 from paired_servicebus.pipeline.table_store.manifest import COMMITS, DATA, File, Manifest, Version, number_of
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import empty_file, empty_name
-from paired_servicebus.pipeline.table_store.store_path import (
-    Place,
-    StorePath,
-    move,
-    own_folder,
-    remove_below,
-    sync,
-    write_whole,
-)
 
 GRACE: Final = 60.0
 KEPT: Final = 3
@@ -46,7 +38,7 @@ STAGING: Final = "staging"
 class Staged:
     """A new file of a table: where it was written, and what it becomes. Its size is read at the commit."""
 
-    path: Place
+    path: store_path.Place
     file: File
 
 
@@ -68,9 +60,9 @@ class Lake:
         folder: created with access for its owner only; or a path in a store.
     """
 
-    def __init__(self, folder: Place) -> None:
+    def __init__(self, folder: store_path.Place) -> None:
         self.folder = folder
-        self._lock_file = _StoreLock(folder) if isinstance(folder, StorePath) else _FolderLock(folder)
+        self._lock_file = _StoreLock(folder) if isinstance(folder, store_path.StorePath) else _FolderLock(folder)
         self.note = ""
         """What was wrong with the newest version, as a sentence; empty: nothing."""
         self._lock = threading.RLock()
@@ -92,7 +84,7 @@ class Lake:
             for name in (COMMITS, DATA, STAGING):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in ("work", "logs"):
-                (own_folder(self.folder) / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                (store_path.own_folder(self.folder) / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_file.acquire()
         except OSError as error:
             raise PipelineError(
@@ -155,14 +147,14 @@ class Lake:
                 self._pinned.remove(version.manifest.batch)
 
     @contextmanager
-    def staged(self, name: str) -> Iterator[Place]:
+    def staged(self, name: str) -> Iterator[store_path.Place]:
         """Yield a new folder for files that are to be committed; it is removed at the end. Raises OSError."""
         place = self.folder / STAGING / f"{name}-{uuid.uuid4().hex[:8]}"
         place.mkdir(mode=0o700)
         try:
             yield place
         finally:
-            remove_below(place)
+            store_path.remove_below(place)
 
     def commit(self, change: Callable[[Manifest], Change]) -> Manifest:
         """Make the next version. `change` maps the manifest to what is new.
@@ -182,7 +174,7 @@ class Lake:
                 before, **{**new.fields, "files": files, "batch": number, "written_at": time.time()}
             )
             # Readers open it from now on.
-            write_whole(commits.commit_path(self.folder, number), msgspec.json.encode(after))
+            store_path.write_whole(commits.commit_path(self.folder, number), msgspec.json.encode(after))
             self._version = Version(self.folder / DATA, after)
             self._tidy()
             return after
@@ -191,21 +183,21 @@ class Lake:
 
     def _placed(self, before: Manifest, changed: Mapping[str, Files]) -> dict[str, tuple[File, ...]]:
         """Move the new files of the next version to the data; return all of its files by table."""
-        folders: set[Place] = set()
+        folders: set[store_path.Place] = set()
         found: dict[str, tuple[File, ...]] = {}
         for table in TABLES:
             wanted = [one for one in changed.get(table, before.of(table)) if file_of(one).rows]
             found[table] = tuple(self._move(table, one, folders) for one in wanted or [self._empty(table)])
         for folder in folders:
-            sync(folder)
+            store_path.sync(folder)
         return found
 
-    def _move(self, table: str, one: File | Staged, folders: set[Place]) -> File:
+    def _move(self, table: str, one: File | Staged, folders: set[store_path.Place]) -> File:
         """Move a new file to the data, once it is on the disk; its size is known then. Adds its folder."""
         if isinstance(one, File):
             return one
         target = self._version.path / table / one.file.name
-        move(one.path, target)
+        store_path.move(one.path, target)
         folders |= {target.parent, target.parent.parent}
         return msgspec.structs.replace(one.file, size=target.stat().st_size)
 
@@ -245,7 +237,7 @@ class Lake:
             self._version = Version(self.folder / DATA, Manifest(life=uuid.uuid4().hex[:12]))
         self.note = self._version.note
         try:
-            remove_below(self.folder / STAGING)
+            store_path.remove_below(self.folder / STAGING)
             (self.folder / STAGING).mkdir(mode=0o700)
             commits.remove_unlisted(self.folder, {number_of(path) for path in commits.commit_paths(self.folder)})
         except OSError as error:
@@ -298,14 +290,14 @@ class _StoreLock:
     Each commit of the earlier one is refused, since the mark has changed.
     """
 
-    def __init__(self, folder: StorePath) -> None:
+    def __init__(self, folder: store_path.StorePath) -> None:
         self._place = folder / "lock"
         self._mark = b""
 
     def acquire(self) -> None:
         """Write the mark. Raises OSError."""
         self._mark = f"{os.getpid()} on {socket.gethostname()}, {uuid.uuid4().hex}".encode()
-        write_whole(self._place, self._mark)
+        store_path.write_whole(self._place, self._mark)
 
     def is_held(self) -> bool:
         """Return whether the mark is this pipeline's. Raises OSError."""
