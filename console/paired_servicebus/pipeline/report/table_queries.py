@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import is_possible
 from paired_servicebus.pipeline.judging.audit_sql import CLOCKS, IN_FLIGHT
 from paired_servicebus.pipeline.judging.verdict_sql import COUNTED, SUBSCRIBED, VERDICTS
 from paired_servicebus.pipeline.report import report_values
@@ -99,11 +98,6 @@ def micros(at: float) -> int:
     return round(at * 1_000_000)
 
 
-def possible(at: float | None, *, before: float) -> bool:
-    """Return whether a time is on the calendar and before a limit."""
-    return at is not None and is_possible(at) and at <= before
-
-
 def limit_of(tables: TableQueries) -> float:
     """Return the latest time that a record may have: clocks of other hosts may be ahead, but not by a day."""
     return max(tables.written_at, tables.read_at) + FUTURE
@@ -115,6 +109,7 @@ STEPS: Final = (
     "last_good_at", "suspected_at", "failed_over_at", "first_diverted_at", "first_ping_at", "failed_back_at",
     "backlog_empty_at",
 )  # fmt: skip
+_WORDS: Final = ("id", "pairing", "engine", "boot", "entity", "cause", "end_reason", "outcome")
 
 
 def read_incidents(tables: TableQueries, *, pairing: str | None = None) -> list[report_values.Chain]:
@@ -126,34 +121,8 @@ def read_incidents(tables: TableQueries, *, pairing: str | None = None) -> list[
 
 def read_episodes(tables: TableQueries, *, pairing: str | None = None) -> list[report_values.IncidentEpisode]:
     """Return all episodes of possible times, of one pairing or of all."""
-    before = limit_of(tables)
-    found = [_episode(row, before) for row in tables.rows(_EPISODES)]
-    return [one for one in found if one is not None and pairing in (None, one.pairing)]
-
-
-def _episode(row: Row, before: float) -> report_values.IncidentEpisode | None:
-    """Return the episode; None if it has no possible time. Impossible times of its steps are unknown."""
-    steps = {step: row[step] if possible(row[step], before=before) else None for step in STEPS}
-    began = next((at for at in (row["began_at"], *steps.values()) if possible(at, before=before)), None)
-    if began is None:
-        return None
-    last = row["last_at"] if possible(row["last_at"], before=before) else None
-    values: Row = {
-        **{name: str(row[name] or "") for name in ("id", "pairing", "engine", "boot", "entity", "cause", "end_reason")},
-        **steps,
-    }
-    return report_values.IncidentEpisode(
-        **values,
-        outcome=row["outcome"] or "",
-        forced=bool(row["forced"]),
-        began_at=began,
-        last_at=max(at for at in (last, began) if at is not None),
-        parked=row["parked"],
-        moved=row["moved"] or 0,
-        dead_lettered=row["dead_lettered"] or 0,
-        pings=row["pings_sent"] or 0,
-        pings_accepted=row["pings_accepted"] or 0,
-    )
+    rows = tables.rows(_EPISODES, [micros(limit_of(tables))])
+    return [report_values.IncidentEpisode(**row) for row in rows if pairing in (None, row["pairing"])]
 
 
 def recorded_span(tables: TableQueries, engines: Sequence[str]) -> tuple[float, float]:
@@ -199,12 +168,20 @@ def _times(*names: str) -> str:
     return ", ".join(f"epoch_us({name}) / 1e6 as {name}" for name in names)
 
 
+_POSSIBLE: Final = "case when {0} >= timestamp '1970-01-01' and {0} < latest then epoch_us({0}) / 1e6 end as {0}"
 _EPISODES: Final = f"""
-select id, pairing, engine, boot, entity, cause, end_reason, outcome, forced, parked, moved, dead_lettered, pings_sent,
-       pings_accepted,
-       {_times("began_at", "last_at", *STEPS)}
-from episodes order by began_at, id
+with times as (
+    select {", ".join(_POSSIBLE.format(name) for name in ("began_at", "last_at", *STEPS))},
+           {", ".join(f"coalesce({name}, '') as {name}" for name in _WORDS)}, coalesce(forced, false) as forced, parked,
+           coalesce(moved, 0) as moved, coalesce(episodes.dead_lettered, 0) as dead_lettered,
+           coalesce(pings_sent, 0) as pings, coalesce(pings_accepted, 0) as pings_accepted
+    from episodes cross join (select make_timestamp(?::bigint) as latest)
+)
+select * replace (coalesce(began_at, {", ".join(STEPS)}) as began_at,
+                  greatest(last_at, coalesce(began_at, {", ".join(STEPS)})) as last_at)
+from times where coalesce(began_at, {", ".join(STEPS)}) is not null order by times.began_at, id
 """
+"""Impossible times of an episode's steps are unknown; one without any possible time is left out."""
 _RECORDS: Final = """
 select epoch_us(min(event_time)) / 1e6 as first, epoch_us(max(event_time)) / 1e6 as last from events
 where trouble is null and event_time >= timestamp '1970-01-01' and event_time < make_timestamp(?::bigint)
