@@ -96,6 +96,8 @@ TROUBLED: Final[dict[str, tuple[bytes, str]]] = {
     "the other half": (raw("entity", r'"\udc00x"'), "torn"),
     "a byte that is not UTF-8": (line(entity="@").replace(b"@", b"\xff"), "torn"),
     "UTF-16": (line().decode().encode("utf-16-le"), "torn"),
+    "UTF-16 with its mark": (line().decode().encode("utf-16"), "torn"),
+    "UTF-16 the other way round": (line().decode().encode("utf-16-be"), "torn"),
     "a text as a whole number": (line(seq="7"), "torn"),
     "a measure as a whole number": (line(seq=7.5), "torn"),
     "an exponent as a whole number": (raw("seq", "7e0"), "torn"),
