@@ -41,6 +41,7 @@ class MemoryTables(JournalTables):
         written_at: float = WRITTEN_AT,
     ) -> None:
         super().__init__((Path("/made/tables"),), "")
+        self._connection.execute("set memory_limit = '4GB'")  # it has all copies, too
         self.batch = batch
         self.written_at = self.read_at = written_at
         self.queries = 0
