@@ -204,6 +204,12 @@ class Hosted:
     async def connect(self) -> ControlClient:
         return await ControlClient.connect(self.socket)
 
+    @asynccontextmanager
+    async def console(self) -> AsyncIterator[ControlClient]:
+        client = await self.connect()
+        yield client
+        await client.close()
+
 
 async def newest_snapshot(client: ControlClient, enough: Callable[[Snapshot], bool]) -> Snapshot:
     """The first from now on that is as it should be."""

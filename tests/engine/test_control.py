@@ -95,10 +95,8 @@ async def test_the_socket_is_for_its_owner_alone_and_gone_in_the_end(engine: Eng
 async def test_a_dead_engines_socket_is_replaced(engine: Engine, short: Path) -> None:
     left = control_server._listen(short / "s")
     left.close()
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         assert client.welcome.pid == os.getpid()
-        await client.close()
 
 
 async def test_the_kernel_knows_that_a_peer_is_ours(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,15 +115,13 @@ async def test_no_engine_is_one_sentence_with_the_path(short: Path) -> None:
 
 
 async def test_a_console_hears_who_answers_how_it_stands_and_what_happens(engine: Engine) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         assert (client.welcome.pairing, client.welcome.environment) == ("orders", "test")
         hosted.host.record(ping(1))
         updates = await take(client, has_ping(1))
         snapshot = next(update for update in updates if isinstance(update, Snapshot))
         assert [view.path for view in snapshot.entities] == ["orders", "payments"]
         assert snapshot.boot == client.welcome.boot
-        await client.close()
 
 
 async def test_a_console_that_comes_back_misses_nothing(engine: Engine) -> None:
@@ -191,12 +187,10 @@ async def test_the_end_of_the_engine_is_said_after_the_last_event(engine: Engine
 
 
 async def test_a_kind_that_a_console_does_not_know_is_said_to_be_missing(engine: Engine) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         hosted.host._control.publish_event(50, b'{"v":1,"engine":"e","boot":"b","seq":50,"ts":0,"kind":"brand-new"}')
         updates = await take(client, lambda taken: isinstance(taken[-1], Skipped))
         assert updates[-1] == Skipped(1)
-        await client.close()
 
 
 # -- consoles that misbehave ---------------------------------------------------------------------------------------
@@ -337,8 +331,7 @@ async def test_an_engine_ends_soon_though_consoles_stall(engine: Engine, monkeyp
 
 
 async def test_a_command_is_done_and_the_next_snapshot_shows_it(engine: Engine) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         done = await client.order(
             Command(action_id="force", targets=("orders",), by="ada", why="drill"), typed="orders"
         )
@@ -350,7 +343,6 @@ async def test_a_command_is_done_and_the_next_snapshot_shows_it(engine: Engine) 
             return isinstance(newest, Snapshot) and newest.entities[0].state == "forced"
 
         assert await take(client, forced)
-        await client.close()
 
 
 async def test_a_command_to_an_engine_that_has_gone_says_so(engine: Engine) -> None:
@@ -452,11 +444,9 @@ async def test_the_audit_names_the_peers_user_and_marks_what_it_claims(
 ) -> None:
     """The bug: `by` was whatever the client sent."""
     monkeypatch.setenv("SUDO_USER", "ada\n\x1b[2J")
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         await client.order(Command(action_id="force", targets=("orders",), by="mallory", why="drill"), typed="orders")
         updates = await take(client, lambda taken: _commanded(taken[-1]) is not None)
-        await client.close()
     owner = f"{peer_credentials.name_of(os.geteuid())} (sudo by ada???2J, as claimed)"
     assert _commanded(updates[-1]) == owner
     assert hosted.pairing.acts == [("force", "orders", owner, "drill")]
@@ -468,10 +458,8 @@ def _commanded(update: Update) -> str | None:
 
 async def test_where_the_kernel_cannot_tell_a_name_is_a_claim(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_server, "peer_uid", lambda transport: None)
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         await client.order(Command(action_id="force", targets=("orders",), by="ada", why="drill"), typed="orders")
-        await client.close()
     assert hosted.pairing.acts == [("force", "orders", "ada (as claimed)", "drill")]
 
 

@@ -55,10 +55,8 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 async def test_a_boot_is_written_down_from_start_to_stop_without_gaps(engine: Engine) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         await client.execute(Command(action_id="pause-syphon", by="ada"))
-        await client.close()
         hosted.host.stop("done")
     found = list(read_records(hosted.spool))
     assert [record.seq for record in found] == list(range(1, len(found) + 1))
@@ -72,8 +70,7 @@ async def test_a_boot_is_written_down_from_start_to_stop_without_gaps(engine: En
 
 
 async def test_receipts_and_counts_go_to_the_journal_and_not_to_consoles(engine: Engine) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         hosted.host.record(Diverted(at=1.0, entity="orders", message_id="m1", queue=0))
         hosted.host.record(SendsCounted(at=1.0, entity="orders", route="primary", accepted=1, failed=0, seconds=1.0))
         hosted.host.record(Warned(at=1.0, about="test", text="the end"))
@@ -84,16 +81,13 @@ async def test_receipts_and_counts_go_to_the_journal_and_not_to_consoles(engine:
                     told.append(update.event.kind)
                     if told[-1] == "warned":
                         break
-        await client.close()
     assert told == ["engine-started", "warned"]
     assert {"diverted", "sends"} <= {record.event.kind for record in read_records(hosted.spool)}
 
 
 async def test_a_snapshot_carries_everything_a_screen_needs(engine: Engine) -> None:
-    async with engine(read_only=True) as hosted:
-        client = await hosted.connect()
+    async with engine(read_only=True) as hosted, hosted.console() as client:
         snapshot = await newest_snapshot(client, lambda _: True)
-        await client.close()
     assert (snapshot.pairing, snapshot.environment, snapshot.pid) == ("orders", "test", os.getpid())
     assert snapshot.read_only
     assert [queue.index for queue in snapshot.queues] == [0, 1]
@@ -103,8 +97,7 @@ async def test_a_snapshot_carries_everything_a_screen_needs(engine: Engine) -> N
 
 
 async def test_snapshots_go_on_though_one_could_not_be_made(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         views = hosted.pairing.entity_views
         hosted.pairing.entity_views = lambda: 1 / 0
         await asyncio.sleep(0)
@@ -115,7 +108,6 @@ async def test_snapshots_go_on_though_one_could_not_be_made(engine: Engine, capl
         hosted.pairing.entity_views = views
         before = hosted.host.record(Warned(at=1.0, about="test", text="later"))
         assert await newest_snapshot(client, lambda snapshot: snapshot.seq >= before)
-        await client.close()
 
 
 async def test_an_error_in_the_body_comes_out_as_it_is_and_is_the_reason(engine: Engine) -> None:
@@ -166,8 +158,7 @@ async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
     monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     monkeypatch.setattr(SpoolFile, "append", lambda file, data: refuse() or write(file, data))
     monkeypatch.setattr(spool, "probe", lambda folder: refuse() or probe(folder))
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         full = True
         done = await client.order(Command(action_id="force", targets=("orders",), by="ada"), typed="orders")
         assert "the audit is not written: No space left on device" in done.text
@@ -176,20 +167,17 @@ async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
         assert alarm.sentence.startswith("the journal is not written (No space left on device")
         full = False
         await until(lambda: hosted.pairing.syphon.status is SyphonStatus.IDLE)
-        await client.close()
     assert [act[0] for act in hosted.pairing.acts] == ["force", "pause", "resume"]
     texts = [record.event.text for record in read_records(hosted.spool) if isinstance(record.event, Warned)]
     assert any("the journal is written again" in text and "missing" in text for text in texts)
 
 
 async def test_that_old_files_are_deleted_is_said_once(engine: Engine, until: Until) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         hosted.host._journal.deleted = 3
         await newest_snapshot(client, lambda snapshot: snapshot.seq > 1)
         before = hosted.host.record(Warned(at=1.0, about="test", text="later"))
         await newest_snapshot(client, lambda snapshot: snapshot.seq >= before)
-        await client.close()
     texts = [record.event.text for record in read_records(hosted.spool) if isinstance(record.event, Warned)]
     assert len([text for text in texts if "its oldest files are deleted from now on" in text]) == 1
 

@@ -128,6 +128,19 @@ class Site:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "paired_servicebus.cli", *arguments, "--config", str(self.config)]
 
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Starts the command."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(self.command(*arguments), env=self.environ, cwd=ROOT, **pipes)
+
+    def start_engine(self) -> subprocess.Popen[bytes]:
+        """Starts the command, until its engine has the lock."""
+        process, deadline = self.start("up", "--headless"), time.monotonic() + WAIT
+        while running(self.places.lock) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return process
+
     def up(self) -> LockHolder:
         """Starts the engine."""
         done = self.paired("up", "--headless")
@@ -340,9 +353,7 @@ async def test_status_and_picture_need_no_terminal(site: Site) -> None:
 @pytest.mark.slow
 def test_watching_prints_lines_until_nobody_reads(site: Site) -> None:
     site.up()
-    watching = subprocess.Popen(
-        site.command("status", "--watch"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    watching = site.start("status", "--watch")
     assert watching.stdout is not None
     assert watching.stderr is not None
     assert b"engine reached: all 3 entities unknown" in watching.stdout.readline()
@@ -371,12 +382,7 @@ def test_an_engine_lets_its_control_group_in_by_its_socket_alone(site: Site) -> 
 
 @pytest.mark.slow
 def test_two_at_once_make_one_engine(site: Site) -> None:
-    starts = [
-        subprocess.Popen(
-            site.command("up", "--headless"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
+    starts = [site.start("up", "--headless") for _ in range(2)]
     said = [start.communicate(timeout=WAIT) for start in starts]
     assert sorted(start.returncode for start in starts) == [0, 2], said
     assert len(site.processes()) == 1
@@ -425,13 +431,7 @@ def test_in_the_foreground_it_tells_systemd_and_ends_in_order(site: Site) -> Non
         systemd.bind(str(site.folder / "notify"))
         systemd.settimeout(WAIT)
         site.environ["NOTIFY_SOCKET"] = str(site.folder / "notify")
-        engine = subprocess.Popen(
-            site.command("up", "--foreground"),
-            env=site.environ,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        engine = site.start("up", "--foreground")
         assert systemd.recv(100) == b"READY=1"
         assert site.holder().pid == engine.pid
         if (command := Path(f"/proc/{engine.pid}/cmdline")).exists():
@@ -605,13 +605,7 @@ def test_what_was_away_at_the_start_is_in_the_timeline(site: Site, sandbox: Sand
 def test_interrupting_a_start_leaves_nothing(site: Site, sandbox: Sandbox) -> None:
     mend = sandbox.fault("secondary", "black-holed")
     try:
-        start = subprocess.Popen(
-            site.command("up", "--headless"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        deadline = time.monotonic() + WAIT
-        while running(site.places.lock) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        start = site.start_engine()
         start.send_signal(signal.SIGINT)
         out, err = start.communicate(timeout=WAIT)
     finally:
@@ -623,13 +617,7 @@ def test_interrupting_a_start_leaves_nothing(site: Site, sandbox: Sandbox) -> No
 
 @pytest.mark.slow
 def test_an_engine_whose_starter_was_killed_ends_by_itself(site: Site) -> None:
-    start = subprocess.Popen(
-        site.command("up", "--headless"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    deadline = time.monotonic() + WAIT
-    while running(site.places.lock) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    start = site.start_engine()
     start.kill()
     start.communicate(timeout=WAIT)
     assert site.gone()

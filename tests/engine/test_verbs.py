@@ -523,15 +523,13 @@ def test_a_drain_that_is_over_says_nothing_and_may_end_twice(tmp_path: Path) -> 
 
 
 async def test_the_engine_says_that_a_drain_runs_and_no_more_when_it_is_over(engine: Engine) -> None:
-    async with engine() as hosted:
-        client = await hosted.connect()
+    async with engine() as hosted, hosted.console() as client:
         write_progress(hosted.spool, DrainProgress.now(SAID))
         snapshot = await newest_snapshot(client, lambda each: SAID in each.syphon.text)
         assert snapshot.syphon.text == f"{hosted.pairing.syphon.text}; {SAID}"
         clear_progress(hosted.spool)
         snapshot = await newest_snapshot(client, lambda each: SAID not in each.syphon.text)
         assert snapshot.syphon.text == hosted.pairing.syphon.text
-        await client.close()
 
 
 # -- one that is ordered from the engine -------------------------------------------------------------------------------

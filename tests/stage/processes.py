@@ -21,6 +21,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.service.launcher import Launch, Ready, wait_until_gone
 from tests.stage.gate import Gate
+from tests.stage.runbook_page import write_toml
 
 ROOT: Final = Path(__file__).parents[2]
 START: Final = 120.0
@@ -228,16 +229,15 @@ class Engine:
             return launch.wait(START)
 
     def _write(self, options: dict[str, Any]) -> None:
-        lines = ["[pairing]", f'name = "{self.name}"', *(f"{key} = {_toml(value)}" for key, value in options.items())]
+        document: dict[str, dict[str, Any]] = {"pairing": {"name": self.name} | options}
         for side in SIDES:
             variable = f"STAGE_{side.upper()}"
             os.environ[variable] = self._strings[side]
-            lines += [f"[{side}]", f'name = "{side}"', f'ca_file = "{self._ca_file}"']
-            lines.append(f'connection_string = {{ env = "{variable}" }}')
-        served = {"port": self.gateway_port} | self._gateway
+            secret = {"connection_string": {"env": variable}}
+            document[side] = {"name": side, "ca_file": str(self._ca_file)} | secret
         if self.gateway_port:
-            lines += ["[gateway]", *(f"{key} = {_toml(value)}" for key, value in served.items())]
-        self.config.write_text("\n".join(lines) + "\n")
+            document["gateway"] = {"port": self.gateway_port} | self._gateway
+        self.config.write_text(write_toml(document))
 
     @property
     def paths(self) -> EnginePaths:
@@ -300,13 +300,3 @@ async def run_paired(*arguments: str, env: dict[str, str] | None = None) -> tupl
             process.kill()
     assert process.returncode is not None
     return process.returncode, out.decode()
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_toml(one)}' for key, one in value.items())} }}"
-    return f'"{value}"' if isinstance(value, str) else f'"{value:g}s"' if isinstance(value, float) else str(value)

@@ -134,7 +134,7 @@ def merge(document: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
 
 
 def write_toml(document: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return tables of plain values as TOML."""
+    """Return tables of plain values as TOML; a float is a time in seconds."""
     lines = []
     for name, values in document.items():
         lines += [f"[{name}]", *(f"{key} = {_literal(value)}" for key, value in values.items())]
@@ -144,6 +144,8 @@ def write_toml(document: Mapping[str, Mapping[str, Any]]) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_literal(one)}" for key, one in value.items()) + " }"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
+    if isinstance(value, float):
+        return f'"{value:g}s"'
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int) else f'"{value}"'

@@ -120,12 +120,15 @@ class NetworkLink:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK):
-                await self._whole.wait()
-                writer.write(data)
-                await writer.drain()
+                await self._pass(writer, data)
             await self._whole.wait()
         with suppress(OSError, RuntimeError):  # RuntimeError: it is closed already
             writer.write_eof()
+
+    async def _pass(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        await self._whole.wait()
+        writer.write(data)
+        await writer.drain()
 
 
 # One host of the fleet: its engine with a part in the fleet, and an application that sends to `orders`.

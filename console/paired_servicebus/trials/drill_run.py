@@ -102,13 +102,13 @@ class DrillEntities:
         else:
             await self._make_queue(self._primary, path, sessions=part.kind is EntityKind.SESSION_QUEUE)
 
-    async def disable(self, role: DrillRole) -> None:
-        """Refuse sends to a queue. Raises DrillError."""
-        await self._set_status(role, QueueStatus.SEND_DISABLED)
-
-    async def enable(self, role: DrillRole) -> None:
-        """Accept sends to a queue again. Raises DrillError."""
-        await self._set_status(role, QueueStatus.ACTIVE)
+    async def set_status(self, role: DrillRole, status: QueueStatus) -> None:
+        """Make a queue refuse or accept sends. Raises DrillError."""
+        path, admin = self.path(role), self._primary.admin
+        try:
+            await _insist(lambda: bounded(admin.set_status(path, status), MANAGING, f"changing {path}"))
+        except (AzureError, OSError, TimeoutError) as error:
+            raise DrillError(f"{path} cannot be set to {status}: {first_line(error)}") from error
 
     async def delete(self, role: DrillRole) -> None:
         """Delete a queue. Raises DrillError."""
@@ -174,13 +174,6 @@ class DrillEntities:
             raise DrillError(
                 f"the {namespace.side} namespace {namespace.host} does not make {path}: {first_line(error)}"
             ) from error
-
-    async def _set_status(self, role: DrillRole, status: QueueStatus) -> None:
-        path, admin = self.path(role), self._primary.admin
-        try:
-            await _insist(lambda: bounded(admin.set_status(path, status), MANAGING, f"changing {path}"))
-        except (AzureError, OSError, TimeoutError) as error:
-            raise DrillError(f"{path} cannot be set to {status}: {first_line(error)}") from error
 
 
 async def _insist(act: Callable[[], Awaitable[None]]) -> None:
@@ -488,7 +481,7 @@ class _Drill:
         """Make the entities fail; wait until they have failed over. Raises DrillError."""
         for path, watch in self._watch.parts.items():
             if watch.part.role is DrillRole.DISABLED:
-                await self._entities.disable(DrillRole.DISABLED)
+                await self._entities.set_status(DrillRole.DISABLED, QueueStatus.SEND_DISABLED)
                 self._say(f"{DrillRole.DISABLED} is set to SendDisabled")
             elif watch.part.role is DrillRole.DELETED:
                 await self._delete(workload, path)
@@ -521,7 +514,7 @@ class _Drill:
         """Make the entities work again; wait until they have failed back. Raises DrillError."""
         for watch in self._watch.failing:
             if watch.part.role is DrillRole.DISABLED:
-                await self._entities.enable(DrillRole.DISABLED)
+                await self._entities.set_status(DrillRole.DISABLED, QueueStatus.ACTIVE)
                 self._say(f"{DrillRole.DISABLED} accepts sends again")
             else:
                 await self._entities.make_part(watch.part)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.errors import WireError, WireLinkError
-from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender
-from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
 from paired_servicebus.pairing.amqp_client.reconnecting import peek
-from paired_servicebus.trials.trial import ANSWER_SECONDS, Experiment, Observation, Trial, letter
+from paired_servicebus.trials.trial import Experiment, Observation, Trial, TrialSender, letter
 from servicebus_amqp.encoding.codec import described
 from servicebus_amqp.encoding.performatives import (
     Coordinator,
@@ -23,7 +20,6 @@ from servicebus_amqp.encoding.performatives import (
     TransactionalState,
     write_composite,
 )
-from servicebus_amqp.protocol.links import DispositionReceived
 
 UNKNOWN: Final = "amqp:transaction:unknown-id"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
@@ -32,39 +28,10 @@ TIMEOUT_SECONDS: Final = 125.0
 _VALUE: Final = 0x77
 
 
-@dataclass(slots=True)
-class _StatedLink:
-    """A link whose messages may be in a transaction."""
-
-    link: WireSender
-    answers: asyncio.Queue[DeliveryState | None]
-    sent: int = 0
-
-    @classmethod
-    async def attach(cls, wire: ReconnectingConnection, path: str, target: Coordinator | None = None) -> _StatedLink:
-        """Attach to a queue, or to a coordinator with the token of one. Raises WireError."""
-        answers: asyncio.Queue[DeliveryState | None] = asyncio.Queue()
-
-        def on_outcome(event: DispositionReceived) -> None:
-            answers.put_nowait(event.state)
-
-        fields = AttachFields(target=target)
-        link = await wire.sender(path, on_outcome=on_outcome, on_lost=lambda _: answers.put_nowait(None), fields=fields)
-        return cls(link, answers)
-
-    async def ask(self, payload: bytes, state: DeliveryState | None = None) -> DeliveryState | None:
-        """Return the first answer to a message; None: the link ended. Raises TimeoutError."""
-        while not self.answers.empty():  # a refusal may be answered twice, unsettled and settled
-            self.answers.get_nowait()
-        self.sent += 1
-        self.link.send(payload, str(self.sent).encode(), state=state)
-        return await asyncio.wait_for(self.answers.get(), ANSWER_SECONDS)
-
-
 class _Transactions:
     """A coordinator and a sender of one connection."""
 
-    def __init__(self, path: str, coordinator: _StatedLink, sender: _StatedLink) -> None:
+    def __init__(self, path: str, coordinator: TrialSender, sender: TrialSender) -> None:
         self.path, self.coordinator, self.sender = path, coordinator, sender
         self.id = b""
 
@@ -72,8 +39,8 @@ class _Transactions:
     async def open(cls, trial: Trial) -> _Transactions:
         """Attach both to a queue of their own. Raises WireError: the namespace has no transactions."""
         path, wire = await trial.queue(), trial.wire()
-        coordinator = await _StatedLink.attach(wire, path, Coordinator())
-        return cls(path, coordinator, await _StatedLink.attach(wire, path))
+        coordinator = await TrialSender.attach(wire, path, Coordinator())
+        return cls(path, coordinator, await TrialSender.attach(wire, path))
 
     async def declare(self) -> str:
         """Declare a transaction; return the answer."""
@@ -89,11 +56,11 @@ class _Transactions:
 
     async def send(self, message_id: str) -> str:
         """Send in the transaction; return the answer."""
-        return _text(await self.sender.ask(letter(message_id), TransactionalState(txn_id=self.id)))
+        return _text(await self.sender.ask(letter(message_id), state=TransactionalState(txn_id=self.id)))
 
 
-def _text(state: DeliveryState | None) -> str:
-    if state is None:
+def _text(state: DeliveryState | WireError | None) -> str:
+    if isinstance(state, WireError):
         return "the link ended"
     if isinstance(state, Rejected):
         return "rejected" if state.error is None else state.error.condition

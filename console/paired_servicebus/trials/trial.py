@@ -20,6 +20,7 @@ from paired_servicebus.core.backlog.queue_settings import BACKLOG_QUEUE, QueueWa
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.engine.clients.client_factory import close_quietly
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
+from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
 from paired_servicebus.trials.temporary_entities import ManagedNamespace, RunRecord, Side
 from servicebus_amqp.encoding.message_sections import (
     Header,
@@ -31,7 +32,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_header,
     write_properties,
 )
-from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState
+from servicebus_amqp.encoding.performatives import ACCEPTED, Coordinator, DeliveryState
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
 
 # Links of our own AMQP for an experiment: a send with its outcome, a receipt with a time limit.
@@ -56,33 +57,42 @@ class TrialSender(_TrialLink):
 
     link: WireSender
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__()
-        self._pending: dict[bytes, asyncio.Future[WireError | None]] = {}
+        self._pending: dict[bytes, asyncio.Future[DeliveryState | None]] = {}
         self._sent = 0
-        self._path = ""
+        self._path = path
 
     @classmethod
-    async def attach(cls, wire: ReconnectingConnection, path: str) -> TrialSender:
-        """Attach a sender. Raises WireError."""
-        sender = cls()
-        sender._path = path
-        sender.link = await wire.sender(path, on_outcome=sender._on_outcome, on_lost=sender.on_lost)
+    async def attach(cls, wire: ReconnectingConnection, path: str, target: Coordinator | None = None) -> TrialSender:
+        """Attach a sender to a queue, or to a coordinator with the token of one. Raises WireError."""
+        sender, fields = cls(path), AttachFields(target=target)
+        sender.link = await wire.sender(path, on_outcome=sender._on_outcome, on_lost=sender.on_lost, fields=fields)
         return sender
 
-    async def offer(self, payload: bytes, *, message_format: int = 0) -> WireError | None:
-        """Send one message; return the reason why it was not accepted. Raises WireError, TimeoutError."""
+    async def ask(
+        self, payload: bytes, *, message_format: int = 0, state: DeliveryState | None = None
+    ) -> DeliveryState | WireError | None:
+        """Send one message; return the first answer, or the end of the link. Raises WireError, TimeoutError.
+
+        state: such as that of a transaction.
+        """
         self._sent += 1
         tag = str(self._sent).encode()
-        outcome: asyncio.Future[WireError | None] = asyncio.get_running_loop().create_future()
-        self._pending[tag] = outcome
-        self.link.send(payload, tag, message_format=message_format)
-        await asyncio.wait((outcome, self.lost), timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if outcome.done():
-            return outcome.result()
+        answer: asyncio.Future[DeliveryState | None] = asyncio.get_running_loop().create_future()
+        self._pending[tag] = answer
+        self.link.send(payload, tag, message_format=message_format, state=state)
+        await asyncio.wait((answer, self.lost), timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
         if self.lost.done():
             return self.lost.result()
         raise TimeoutError(f"a send was not answered within {ANSWER_SECONDS:g} s")
+
+    async def offer(self, payload: bytes, *, message_format: int = 0) -> WireError | None:
+        """Send one message; return the reason why it was not accepted. Raises WireError, TimeoutError."""
+        answer = await self.ask(payload, message_format=message_format)
+        return answer if isinstance(answer, WireError) else failure_of(answer, self._path)
 
     async def send(self, *payloads: bytes) -> None:
         """Send messages that have to be accepted. Raises WireError, TimeoutError."""
@@ -92,9 +102,9 @@ class TrialSender(_TrialLink):
                 raise refused
 
     def _on_outcome(self, event: DispositionReceived) -> None:
-        outcome = self._pending.pop(event.tag, None)
-        if outcome is not None and not outcome.done():
-            outcome.set_result(failure_of(event.state, self._path))
+        answer = self._pending.pop(event.tag, None)
+        if answer is not None and not answer.done():
+            answer.set_result(event.state)
 
 
 class TrialReceiver(_TrialLink):

@@ -114,11 +114,9 @@ def select_engines(engines: EngineSelection) -> tuple[EnginePaths, ...]:
     running = tuple(places for places in chosen if find_socket(places) is not None)
     if running:
         return running
-    names = ", ".join(_running_here()) or "none"
-    closed = f"; {said}" if (said := explain_closed_services()) else ""
     raise EngineNotRunningError(
         f"no engine of {_selection_name(engines, chosen)} runs here: start one with paired up; "
-        f"those that run: {names}{closed}"
+        f"those that run: {_names(_running_here()) or 'none'}{_closed()}"
     )
 
 
@@ -134,8 +132,17 @@ def _selection_name(engines: EngineSelection, chosen: tuple[EnginePaths, ...]) -
     return "any pairing" if name == ALL else f"the pairing {name}"
 
 
-def _running_here() -> list[str]:
-    return [places.name for places in local_engines() if find_socket(places) is not None]
+def _running_here() -> list[EnginePaths]:
+    return [places for places in local_engines() if find_socket(places) is not None]
+
+
+def _names(engines: Iterable[EnginePaths]) -> str:
+    return ", ".join(places.name for places in engines)
+
+
+def _closed() -> str:
+    """Return the end of a sentence about services that this user may not ask."""
+    return f"; {said}" if (said := explain_closed_services()) else ""
 
 
 def _select(engines: EngineSelection) -> tuple[EnginePaths, ...]:
@@ -152,13 +159,11 @@ def _select(engines: EngineSelection) -> tuple[EnginePaths, ...]:
 
 def _only_one(missing: ConfigurationMissingError) -> EnginePaths:
     """Return the only running engine, for use without a pairing.toml."""
-    here = [places for places in local_engines() if find_socket(places) is not None]
+    here = _running_here()
     if len(here) > 1:
-        names = ", ".join(places.name for places in here)
-        raise ConfigurationError(f"several engines run here: choose one by --engine ({names})") from missing
+        raise ConfigurationError(f"several engines run here: choose one by --engine ({_names(here)})") from missing
     if not here:
-        closed = f"; {said}" if (said := explain_closed_services()) else ""
-        raise ConfigurationMissingError(f"{missing}{closed}") from missing
+        raise ConfigurationMissingError(f"{missing}{_closed()}") from missing
     return here[0]
 
 
