@@ -29,6 +29,7 @@ from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management, management_of
 from paired_servicebus.pairing.monitoring import message_looks as module
 from paired_servicebus.ui.screens.messages_screen import MessageScreen, MessagesScreen
+from paired_servicebus.ui.screens.pick_list import PickList
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -510,12 +511,20 @@ async def test_a_body_whose_look_cannot_be_audited_is_not_shown(world: World, mo
     assert "audit" in content.body_note
 
 
-async def test_what_was_moved_meanwhile_and_a_queue_of_others_are_a_sentence_each(world: World) -> None:
+async def test_what_was_moved_meanwhile_and_an_entity_that_is_missing_are_a_sentence_each(world: World) -> None:
     async with asking(world) as client:
         with pytest.raises(CommandRefusedError, match="message 9 is not in the queue any more"):
             await client.look_at_message(queue_path(), ACTIVE, 9, by="kim")
-        with pytest.raises(CommandRefusedError, match="invoices is not a backlog queue of this pairing"):
+        with pytest.raises(CommandRefusedError, match="unknown: invoices cannot be read: "):
             await client.look_at_messages("invoices", ACTIVE, by="kim")
+
+
+async def test_a_message_of_an_entity_is_found_in_the_primary(world: World) -> None:
+    async with asking(world) as client:
+        put(world, [parked("elsewhere", "m-1", body=b"order 4711")], path="orders", namespace="primary")
+        page = await client.look_at_messages("orders", MessageKind.STRANDED, wanted="4711", by="kim")
+        content = await client.look_at_message("orders", MessageKind.STRANDED, page.rows[0].number, by="kim")
+    assert (page.looked_at, page.rows[0].destination, content.body) == (1, "", b"order 4711")
 
 
 @pytest.mark.parametrize("fault", ["black-holed", "unauthorized"])
@@ -586,6 +595,22 @@ async def test_a_dead_letter_is_looked_at_and_stays(world: World) -> None:
         assert message.content is not None
         assert message.content.body == b'{"total": 41.9}'
         assert len(lying_in(world, DEAD_LETTERS, namespace="secondary")) == 1
+
+
+async def test_a_message_is_found_wherever_it_is(world: World) -> None:
+    """Section 12: "A search for a message reads every backlog queue and every entity that the pairing knows"."""
+    async with seated(world) as seat:
+        await bury(world)
+        put(world, [parked("payments", "m-7", body=b"text of order 4711")], path="orders", namespace="primary")
+        for wanted, places in (("4711", ["orders"]), ("m-1", ["backlog/0 · dead letter"])):
+            await seat.press("f", *wanted, "enter")
+            await seat.until_shown(lambda: isinstance(seat.app.screen, PickList))
+            found = seat.app.screen
+            assert isinstance(found, PickList)
+            here = [one.about for one in found.listed if one.possible]
+            assert [text.partition(" · since")[0].partition(" · for")[0] for text in here] == places
+            assert all("is a topic" in one.about for one in found.listed if not one.possible)
+            await seat.press("escape")
 
 
 async def test_only_the_marked_dead_letters_are_re_driven_and_the_audit_names_them(world: World) -> None:

@@ -284,6 +284,8 @@ class FakeFeed:
         self.to_type = ""
         """What arming asks for; empty: the target's name, or the number of several."""
         self.refusal = ""
+        self.refusals: dict[str, str] = {}
+        """Why a queue is not looked into."""
         self.hold: asyncio.Event | None = None
         """While set and not released, commands wait for it."""
         self.hold_from = 0
@@ -329,8 +331,8 @@ class FakeFeed:
         self.looks.append((queue, kind.value, from_number, wanted))
         if self.hold is not None or from_number == self.hold_from:
             await (self.hold or asyncio.Event()).wait()
-        if self.refusal:
-            raise CommandRefusedError(self.refusal)
+        if refusal := self.refusals.get(queue) or self.refusal:
+            raise CommandRefusedError(refusal)
         empty = MessagePage(queue=queue, kind=kind, read_at=AT + 1)
         return self.pages.get((queue, kind.value, from_number), empty)
 

@@ -15,9 +15,8 @@ from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.pick_list import Choice, PickList, narrowed
 from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.state.view import Page, Unreachable, View, alarms_of, apply_news
-from paired_servicebus.ui.widgets.dashboard_parts import PairingLine
 from paired_servicebus.ui.widgets.entity_table import EntityTable
-from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine, SummaryLines
+from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine, PairingLine, SummaryLines
 from tests import fleet_views, gateway_views
 
 from .conftest import AT

@@ -159,7 +159,7 @@ async def test_in_a_small_terminal_facts_scroll_and_the_rest_stays_in_sight(open
             assert "over: payments" in console.rows()[1]
             await console.press("down", "down")
             seen += console.screen()
-        assert all(f"│ {fact.label} " in seen for fact in facts("force", console.app.view.snapshot, AIM))
+        assert all(f"│ {label} " in seen for label, _ in facts("force", console.app.view.snapshot, AIM))
         await console.press("right", "left", *"payments", "tab", *"drill", "enter")
         assert console.feed.orders == [("force", "payments", "kim")]
 

@@ -15,11 +15,19 @@ import pytest
 from textual.widgets import Input
 
 from paired_servicebus.core.errors import CommandRefusedError
-from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage, MessageRow
+from paired_servicebus.core.model.message_view import (
+    MAX_ROWS,
+    MAX_SEARCHED,
+    MessageContent,
+    MessageKind,
+    MessagePage,
+    MessageRow,
+)
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.ui.engines.message_export import export_messages
-from paired_servicebus.ui.screens.messages_screen import MessagesScreen
+from paired_servicebus.ui.screens.messages_screen import MessageScreen, MessagesScreen
 from paired_servicebus.ui.screens.pages import BacklogScreen
+from paired_servicebus.ui.screens.pick_list import PickList
 from paired_servicebus.ui.screens.questions import ArmDialog
 from paired_servicebus.ui.state.view import Page
 
@@ -214,7 +222,11 @@ async def exported(console: Any, path: Any) -> None:
     await console.press("e")
     console.app.focused.value = str(path)
     await console.press("enter")
-    while any(one.group == "write" and not one.is_finished for one in console.app.workers):
+    await finished(console, "write")
+
+
+async def finished(console: Any, group: str) -> None:
+    while any(one.group == group and not one.is_finished for one in console.app.workers):
         await asyncio.sleep(0.01)
     await console.pilot.pause()
 
@@ -281,6 +293,66 @@ async def test_messages_that_are_gone_are_counted(tmp_path: Path) -> None:
     outcome = await export_messages(tmp_path / "f", numbers=(1, 2, 3), look=look, queue="q", kind=MessageKind.DEAD)
     assert outcome.startswith("2 messages written to ")
     assert outcome.endswith("1 missing: message 2 is not in the queue any more")
+
+
+# -- One search over every queue and entity.
+
+
+async def searched(console: Any, wanted: str = "x") -> None:
+    await console.press("f", *wanted, "enter")
+    await finished(console, "find")
+
+
+async def test_a_message_is_searched_everywhere_and_what_was_not_read_is_named(open_console: Any) -> None:
+    """Section 12: "A search for a message reads every backlog queue and every entity that the pairing knows"."""
+    async with open_console(parked(), size=(140, 40)) as console:
+        console.feed.pages[QUEUE, "stranded", 1] = page(row(1), next_number=9, looked_at=8)
+        console.feed.pages[QUEUE, "stranded", 9] = page(looked_at=3)
+        console.feed.pages["payments", "dead", 1] = page(row(2, message_id=HOSTILE[0], reason=HOSTILE[2]))
+        console.feed.refusals["orders"] = f"unknown: orders cannot be read: {HOSTILE[1]}"
+        await searched(console)
+        snapshot = console.app.view.snapshot
+        places = [one.path for one in (*snapshot.queues, *snapshot.unused.queues, *snapshot.entities)]
+        kinds = {(look[0], look[1]) for look in console.feed.looks}
+        assert kinds == {(path, kind) for path in places for kind in ("stranded", "dead")}
+        seen = console.screen()
+        read = f"{2 * len(places) - 2} of {2 * len(places)} parts read, 12 messages"
+        for text in (f"2 messages with “x”: {read}", "8f1c-0001", "backlog/0 · for payments", "payments · dead letter"):
+            assert text in seen, text
+        assert "not read: orders, dead letters of orders" in seen
+        assert not STEERING.search(seen)
+        console.feed.contents[1] = MessageContent(row=row(1))
+        await console.press("enter")
+        assert isinstance(console.app.screen, MessageScreen)
+        await console.press("escape")
+        assert isinstance(console.app.screen, PickList)
+
+
+async def test_a_search_everywhere_is_stopped_and_names_what_it_did_not_reach(open_console: Any) -> None:
+    """Section 12: "It ends after 30 s, 100,000 messages or 200 matches, or by hand"."""
+    async with open_console(parked(), size=(140, 40)) as console:
+        console.feed.pages[QUEUE, "stranded", 1] = page(row(1), next_number=2_501, looked_at=2_500)
+        console.feed.hold_from = 2_501
+        await console.press("f", *"x", "enter")
+        assert "esc stops" in console.screen()
+        await console.press("escape")
+        await console.pilot.pause()
+        seen = console.screen()
+        assert "1 message with “x”" in seen
+        assert "2,500 messages" in seen
+        assert "not read: backlog/0" in seen
+        assert "the search ended before" in seen
+
+
+@pytest.mark.parametrize(("rows", "looked_at"), [(MAX_ROWS, MAX_ROWS), (1, MAX_SEARCHED)])
+async def test_a_search_everywhere_has_bounds(open_console: Any, rows: int, looked_at: int) -> None:
+    async with open_console(parked(), size=(140, 40)) as console:
+        many = page(*map(row, range(1, rows + 1)), next_number=looked_at + 1, looked_at=looked_at)
+        console.feed.pages[QUEUE, "stranded", 1] = many
+        await searched(console)
+        assert (QUEUE, "stranded", looked_at + 1, "x") not in console.feed.looks
+        await console.press("end", *"not", "space", *"read")
+        assert "at 200 matches or 100,000 messages" in console.screen()
 
 
 async def test_a_search_is_cancelled_and_keeps_what_it_found(made: Any, open_console: Any) -> None:

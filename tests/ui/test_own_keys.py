@@ -116,7 +116,7 @@ async def test_key_line_help_palette_and_question_show_the_new_key(open_console:
         assert "Q quit" in console.rows()[-1]
         await console.press("ctrl+c")
         assert "Q quits" in console.screen()
-        await console.press("down", "f", "F")
+        await console.press("down", "F")
         assert not isinstance(console.app.screen, ArmDialog), "the old key does nothing any more"
         await console.press("X")
         assert isinstance(console.app.screen, ArmDialog)

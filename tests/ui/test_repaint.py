@@ -312,10 +312,10 @@ def test_spread_and_rule_fill_the_width(left: str, right: str, width: int) -> No
 
 
 @given(ANY_TEXT, st.integers(min_value=1, max_value=40), st.integers(min_value=1, max_value=4))
-def test_wrap_gives_the_lines_asked_for(text: str, width: int, lines: int) -> None:
+def test_wrap_gives_at_most_the_lines_asked_for_and_none_empty(text: str, width: int, lines: int) -> None:
     wrapped = wrap(text, width, lines=lines)
-    assert len(wrapped) == lines
-    assert all(cell_len(part) <= width for part in wrapped)
+    assert len(wrapped) <= lines
+    assert all(0 < cell_len(part) <= width for part in wrapped)
 
 
 def test_wrap_loses_no_word_that_fits() -> None:

@@ -97,6 +97,7 @@ class OperatorOrders:
     _queues: Mapping[int, str]
     _afterwards: list[Callable[[], Awaitable[None]]]
     _message_looks: MessageLooks
+    _entity_looks: MessageLooks
 
     def force(self, path: str, *, by: str, why: str = "") -> str:
         """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
@@ -181,14 +182,10 @@ class OperatorOrders:
             await self._unused.look()
 
     def look_at_messages(self, path: str) -> MessageLooks:
-        """Return the looks at messages of a backlog queue, by peek.
-
-        Raises IllegalEventError: it is no backlog queue of this pairing.
-        """
+        """Return the looks at messages of a backlog queue, or else of an entity of the primary, by peek."""
         self._steering.refuse_when_ended()
-        if path not in (*self._queues.values(), *(queue.path for queue in self._unused.view.queues)):
-            raise IllegalEventError(f"{path} is not a backlog queue of this pairing")
-        return self._message_looks
+        of_backlog = path in (*self._queues.values(), *(queue.path for queue in self._unused.view.queues))
+        return self._message_looks if of_backlog else self._entity_looks
 
     def _with_syphon(self) -> Syphon:
         if self._syphon is None:
@@ -332,6 +329,7 @@ class PairedServiceBusClient(OperatorOrders):
         self._syphon_report: SyphonReport | None = None
         """The syphon's status; None: no syphon runs here."""
         self._message_looks = MessageLooks(steering, secondary_client)
+        self._entity_looks = MessageLooks(steering, primary_client, own=True)
         self._peeks = Peeks(backlog, self._message_looks, poller)
         self._inspection = Inspection(backlog, primary_client, poller, found=lambda: self._found)
         self._unused = UnusedQueues(backlog)
@@ -347,7 +345,7 @@ class PairedServiceBusClient(OperatorOrders):
         self.figures: Collector | None = None
         """The result of `collector`, set by the engine around the pairing."""
         self.take_send_times = steering.take_send_times
-        self._afterwards: list[Callable[[], Awaitable[None]]] = [self._message_looks.close]
+        self._afterwards: list[Callable[[], Awaitable[None]]] = [self._message_looks.close, self._entity_looks.close]
         steering.perform, steering.turn = self._primaries.perform, self._primaries.turn
         self._alarm_changes = AlarmChanges(steering.warn)
         self._notes_alarms = True

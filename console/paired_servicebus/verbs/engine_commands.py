@@ -215,7 +215,7 @@ def _preview(request: VerbRequest, snapshot: Snapshot, command: Command) -> int:
     from paired_servicebus.ui.commands.action_table import facts, title
 
     asked = title(request.action.id, request.action.label.capitalize(), snapshot, command, snapshot.pairing)
-    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(request.action.id, snapshot, command))])
+    print_lines([asked, *(f"{label:<13}{text}" for label, text in facts(request.action.id, snapshot, command))])
     needed = action_row.to_type(snapshot, command)
     yes = request.yes
     given = "" if yes is None or action_row.typed_right(yes, needed) else f", not {yes}"

@@ -291,7 +291,7 @@ class MessageLooks:
     """All looks of one pairing, or at one namespace.
 
     Args:
-        client: the secondary namespace's; needs Listen.
+        client: the namespace's; needs Listen.
         own: whether the entities' messages are their own, and no backlog queue's: their destination is the entity.
     """
 

@@ -39,7 +39,7 @@ from paired_servicebus.core.text.untrusted_text import harmless, name
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.message_choices import tabs_of
-from paired_servicebus.ui.state.view import NO_KEYS, ROWLESS, EngineLink, Neighbour, OwnKeys, Page, View
+from paired_servicebus.ui.state.view import NO_KEYS, EngineLink, Neighbour, OwnKeys, Page, View
 
 # Texts to copy from a page into the terminal's clipboard (OSC 52, which SSH carries), or into a new file.
 #
@@ -263,8 +263,7 @@ class ConsoleAction:
 
     def asks_reach(self, view: View) -> bool:
         """Whether it asks first who does it: the engine on screen, or the fleet."""
-        has_fleet = view.snapshot is not None and view.snapshot.fleet is not None
-        return has_fleet and self.order is not None and self.order.over_fleet
+        return view.fleet is not None and self.order is not None and self.order.over_fleet
 
     def ends_fleet_order(self, view: View) -> bool:
         """Whether it revokes an order of the fleet that stands."""
@@ -359,34 +358,25 @@ def _no_marks(view: View) -> str:
     return "" if view.marks else "nothing is marked"
 
 
-def _no_entity_rows(view: View) -> str:
-    return "" if view.page is Page.PAIRING else f"the page {view.page} has no rows to sort"
-
-
-def _no_rows_to_mark(view: View) -> str:
-    marks = view.page in (Page.PAIRING, Page.ENGINES)
-    return "" if marks else f"the page {view.page} has no rows to mark"
-
-
-def _no_rows(view: View) -> str:
-    return f"the page {view.page} has no rows to select" if view.page in ROWLESS else ""
-
-
-def _only_timeline(view: View) -> str:
-    return "" if view.page is Page.TIMELINE else "it works on the timeline (page 4)"
-
-
-def _only_backlog(view: View) -> str:
-    return "" if view.page is Page.BACKLOG else "it works on the backlog (page 3)"
+def _no_figures(view: View) -> str:
+    return "" if view.snapshot is not None else "the engine's state is unknown yet"
 
 
 def _nothing_wrong(view: View) -> str:
     return "" if selection.explain(view) is not None else "nothing is known to be wrong"
 
 
-def _no_events(view: View) -> str:
-    listed = view.page in (Page.PAIRING, Page.ENTITY, Page.TIMELINE)
-    return "" if listed else f"the page {view.page} lists no events"
+def _only_on(*pages: Page, why: str) -> WhyNot:
+    """Return the guard of an action of these pages; `why`: with {} for the present page."""
+    return lambda view: "" if view.page in pages else why.format(view.page)
+
+
+_no_rows: Final = _only_on(*(page for page in Page if page is not Page.COST), why="the page {} has no rows to select")
+_no_marking: Final = _only_on(Page.PAIRING, Page.ENGINES, why="the page {} has no rows to mark")
+_no_sorting: Final = _only_on(Page.PAIRING, why="the page {} has no rows to sort")
+_no_events: Final = _only_on(Page.PAIRING, Page.ENTITY, Page.TIMELINE, why="the page {} lists no events")
+_only_timeline: Final = _only_on(Page.TIMELINE, why="it works on the timeline (page 4)")
+_only_backlog: Final = _only_on(Page.BACKLOG, why="it works on the backlog (page 3)")
 
 
 CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
@@ -400,10 +390,10 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         for number, page in enumerate(Page, start=1)
     ),
     ConsoleAction("back", ("escape",), "back", "to the first page; there: remove filter and marks", key_label="esc"),
-    ConsoleAction("mark", ("space",), "mark", "mark it; commands go to marked rows", _no_rows_to_mark),
-    ConsoleAction("mark-all", ("a",), "mark all", "mark all listed rows, or all engines", _no_rows_to_mark),
+    ConsoleAction("mark", ("space",), "mark", "mark it; commands go to marked rows", _no_marking),
+    ConsoleAction("mark-all", ("a",), "mark all", "mark all listed rows, or all engines", _no_marking),
     ConsoleAction("unmark", ("u",), "unmark all", "remove all marks", _no_marks),
-    ConsoleAction("sort", ("s",), "sort", "by state, name, rate or change; then as listed", _no_entity_rows),
+    ConsoleAction("sort", ("s",), "sort", "by state, name, rate or change; then as listed", _no_sorting),
     ConsoleAction("menu", ("x",), "acts", "what can be done to what is selected, and why not"),
     ConsoleAction("palette", ("colon", "ctrl+p"), "command", "find an act, page, entity by its name", key_label=":"),
     ConsoleAction(
@@ -413,6 +403,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         "a name, row, command, answer; tab: to a file",
         lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
+    ConsoleAction("find-message", ("f",), "find", "a message in all queues and entities, by its text", _no_figures),
     ConsoleAction("list-unused", ("r",), "list anew", "list the unused queues now", _only_backlog),
     ConsoleAction("pings", ("P",), "each ping", "list each ping, or fold them onto the changes", _no_events),
     ConsoleAction("go-to-time", ("ctrl+g",), "go to time", "the events of a time", _only_timeline, key_label="^g"),
@@ -473,7 +464,7 @@ def for_key(key: str, view: View) -> ConsoleAction:
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.PAIRING: ("help", "quit", "details", "menu", "filter", "sort", "mark", "palette", "explain"),
     Page.ENTITY: ("help", "quit", "back", "menu", "palette"),
-    Page.BACKLOG: ("help", "quit", "details", "back", "list-unused", "palette"),
+    Page.BACKLOG: ("help", "quit", "details", "back", "list-unused", "find-message", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "details", "select-previous", "select-next", "back", "palette"),
@@ -632,13 +623,6 @@ def _named(key: str, own: OwnKeys, actions: Sequence[ConsoleAction]) -> str:
 # recomputed from each snapshot while a dialog is open. The command line's previews use the same.
 
 
-class Fact(NamedTuple):
-    """A label and a sentence."""
-
-    label: str
-    text: str
-
-
 def facts(
     action_id: str,
     snapshot: Snapshot | None,
@@ -646,8 +630,10 @@ def facts(
     keys: OwnKeys = NO_KEYS,
     others: Sequence[Neighbour] = (),
     left_out: Sequence[Neighbour] = (),
-) -> tuple[Fact, ...]:
+) -> tuple[tuple[str, str], ...]:
     """Return the consequences of `action_id` for its targets now, and how to undo it with the keys in force.
+
+    Each has a label and a sentence.
 
     Args:
         others: engines that also receive it.
@@ -658,18 +644,18 @@ def facts(
     """
     action = BY_ID[action_id]
     undo = f"key {_undo_key(action, keys)}, {BY_ID[action.undo].label}" if action.undo else ""
-    found = [Fact(label, text) for label, text in preview(action, snapshot, aim, undo=undo)]
+    found = [*preview(action, snapshot, aim, undo=undo)]
     if snapshot is None or not all_there(snapshot, aim):
         return tuple(found)
-    place = next((number for number, it in enumerate(found) if it.label == REACHES), None)
+    place = next((number for number, (label, _) in enumerate(found) if label == REACHES), None)
     if place is not None:
         found.insert(place + 1, found.pop())  # how to undo it is seen without scrolling
         if others:
-            found[place] = Fact(REACHES, _reaches_all(snapshot, others, aim))
+            found[place] = (REACHES, _reaches_all(snapshot, others, aim))
         if missed := _left_out(snapshot, aim, others, left_out):
-            found.insert(place + 1, Fact(NOT_REACHED, missed))
+            found.insert(place + 1, (NOT_REACHED, missed))
     if len(aim.targets) > 1:
-        found.insert(0, Fact(aim.scope.capitalize(), ", ".join(named(aim.scope, one) for one in aim.targets)))
+        found.insert(0, (aim.scope.capitalize(), ", ".join(named(aim.scope, one) for one in aim.targets)))
     return tuple(found)
 
 

@@ -212,22 +212,6 @@ class EngineReply:
     armed: Armed | None = None
 
 
-class OtherEngines(Protocol):
-    """The engines beside the one on screen."""
-
-    async def attend(self, name: str) -> None:
-        """Let the feed follow that engine, and the present one become a neighbour.
-
-        Raises EngineNotRunningError: no engine of that name runs here.
-        """
-
-    async def arm_at(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
-        """Arm a dangerous command at each concurrently; return each answer. Never raises for one engine."""
-
-    async def execute_at(self, ready: Sequence[EngineReply], command: Command) -> tuple[EngineReply, ...]:
-        """Send a command to each, fired with its own text; one that is not armed is skipped."""
-
-
 class MultiEngineFeed(EngineFeed):
     """A feed that also reports the other engines, and can follow another one."""
 
@@ -247,12 +231,18 @@ class MultiEngineFeed(EngineFeed):
             tasks.create_task(self._poll_neighbours(emit))
 
     async def attend(self, name: str) -> None:
+        """Follow that engine; the present one becomes a neighbour.
+
+        Raises EngineNotRunningError: no engine of that name runs here.
+        """
         self._next = _socket_of(name)
         self._turned = asyncio.get_running_loop().create_future()
         self._wake.set()
         await self._turned
 
     async def arm_at(self, names: Sequence[str], command: Command) -> tuple[EngineReply, ...]:
+        """Arm a dangerous command at each concurrently; return each answer. Never raises for one engine."""
+
         async def arm(client: ControlClient, name: str) -> EngineReply:
             armed = await client.arm(command)
             return EngineReply(name=name, ok=True, text="armed", armed=armed)
@@ -260,6 +250,8 @@ class MultiEngineFeed(EngineFeed):
         return tuple(await asyncio.gather(*(self._at(name, arm) for name in names)))
 
     async def execute_at(self, ready: Sequence[EngineReply], command: Command) -> tuple[EngineReply, ...]:
+        """Send a command to each, fired with its own text; one that is not armed is skipped."""
+
         async def ordered(one: EngineReply) -> EngineReply:
             async def execute(client: ControlClient, _name: str) -> EngineReply:
                 return replace(one, text=await _execute(client, command, one.armed))

@@ -23,6 +23,8 @@ ELLIPSIS: Final = "…"
 RULE: Final = "─"
 SHORTEST_MIDDLE: Final = 6
 """Cells below which a name is cut at its end."""
+MAX_LINES: Final = 12
+"""Lines of a paragraph."""
 MAX_CHARACTERS_PER_CELL: Final = 8
 """Characters that may be drawn into one cell: a letter and its combining marks."""
 
@@ -159,12 +161,13 @@ def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: R
     return Line((*kept, Span(" " * gap), *right), ground)
 
 
-def rule(title: str, width: int, *, note: Span | None = None) -> Line:
-    """Return a rule across the screen with a title on its left and an optional note on its right."""
+def rule(title: str, width: int, *, note: Span | str | None = None) -> Line:
+    """Return a rule across the screen with a title on its left and an optional note on its right; a text is muted."""
     left = (Span(f"{RULE * 2} ", Role.MUTED), Span(title, Role.TITLE), Span(" ", Role.MUTED))
     used = sum(span.width for span in left)
     if note is None:
         return Line((*left, Span(RULE * max(0, width - used), Role.MUTED)))
+    note = Span(note, Role.MUTED) if isinstance(note, str) else note
     room = max(0, width - used - 6)
     text = fit(note.text, room).rstrip()
     end = (Span(f" {text} ", note.role), Span(RULE, Role.MUTED))
@@ -178,15 +181,20 @@ def fact(label: str, text: str, label_cells: int, width: int, role: Role = Role.
 
 
 def wrap(text: str, width: int, *, lines: int) -> list[str]:
-    """Return the text in exactly `lines` lines of at most `width` cells, broken at spaces, and cut at the end."""
+    """Return the text in at most `lines` lines of at most `width` cells, broken at spaces, and cut at the end."""
     words = harmless(text).split(" ")
     wrapped: list[str] = []
-    while len(wrapped) < lines - 1:
+    while words and len(wrapped) < lines - 1:
         taken = _words_that_fit(words, width)
         wrapped.append(fit(" ".join(words[:taken]), width).rstrip())
         words = words[taken:]
     wrapped.append(fit(" ".join(words), width).rstrip())
-    return wrapped
+    return [part for part in wrapped if part]
+
+
+def paragraph(text: str, width: int, role: Role = Role.TEXT, *, indent: int = 1, lines: int = MAX_LINES) -> list[Line]:
+    """Return a text as at most `lines` lines, broken at spaces, each behind `indent` spaces and with a cell free."""
+    return [line(Span(" " * indent + part, role)) for part in wrap(text, max(1, width - indent - 1), lines=lines)]
 
 
 def _words_that_fit(words: list[str], width: int) -> int:

@@ -44,8 +44,8 @@ from paired_servicebus.ui.render.spans import (
     fit_name,
     line,
     pack,
+    paragraph,
     rule,
-    wrap,
 )
 from paired_servicebus.ui.screens.questions import Prompt, Write
 from paired_servicebus.ui.state import message_choices as state
@@ -192,24 +192,21 @@ class MessageList(_MessageLines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         choices = self.choices
         if choices.trouble:
-            return [
-                BLANK,
-                *[line(Span(f"  {text}", Role.FAILED_OVER)) for text in wrap(choices.trouble, width - 4, lines=3)],
-            ]
+            return _alone(choices.trouble, width, Role.FAILED_OVER)
         page = choices.page
         if page is None:
-            return [BLANK, line(Span("  asking the engine for the messages …", Role.MUTED))]
-        if not choices.listed:
-            return [
-                BLANK,
-                *[line(Span(f"  {text}", Role.MUTED)) for text in wrap(_none(choices, page), width - 4, lines=2)],
-            ]
-        return _Rows(choices, page.read_at, width)
+            return _alone("asking the engine for the messages …", width)
+        return _Rows(choices, page.read_at, width) if choices.listed else _alone(_none(choices, page), width)
 
     def show(self, view: View) -> None:
         """Show the view, with the selected row in sight."""
         super().show(view)
         self.keep_in_sight(min(self.choices.selected, max(0, len(self.choices.listed) - 1)))
+
+
+def _alone(text: str, width: int, role: Role = Role.MUTED) -> list[Line]:
+    """Return a sentence in the place of what is not there."""
+    return [BLANK, *paragraph(text, width, role, indent=2, lines=3)]
 
 
 class _Rows(LazyLines):
@@ -265,13 +262,8 @@ class MessageFacts(_MessageLines):
             ("session", row.session or "none"),
             ("state", row.state or choices.tab.kind.value),
         )
-        shown.append(
-            rule(
-                row.message_id or "message without an id", width, note=Span(f"sequence number {row.number}", Role.MUTED)
-            )
-        )
-        kept = [pair for pair in facts if pair[1]]
-        return shown + [fact(label, text, LABEL, width) for label, text in kept]
+        shown.append(rule(row.message_id or "message without an id", width, note=f"sequence number {row.number}"))
+        return shown + [fact(label, text, LABEL, width) for label, text in facts if text]
 
 
 def _sums(choices: MessageChoices, width: int) -> Line:
@@ -280,9 +272,8 @@ def _sums(choices: MessageChoices, width: int) -> Line:
     if page is None or not page.rows:
         return BLANK
     parts = [(f"{name or NO_DESTINATION} {number:,}",) for name, number in by_destination(page.rows)]
-    text = pack(
-        [(f"peeked by destination: {parts[0][0]}", parts[0][0]), *[(*part, "") for part in parts[1:]]], width - 2
-    )
+    first, *others = parts
+    text = pack([(f"peeked by destination: {first[0]}", *first), *[(*part, "") for part in others]], width - 2)
     return line(Span(f"  {text}", Role.MUTED))
 
 
@@ -399,7 +390,7 @@ class MessageTitle(_OfMessage):
         if read_at is not None:
             note = f"peeked {age(max(0.0, view.now - read_at))} ago, locks nothing"
         name = message.row.message_id or f"sequence number {message.row.number}"
-        return (rule(f"{message.tab.name} › {name}", width, note=Span(note, Role.MUTED)),)
+        return (rule(f"{message.tab.name} › {name}", width, note=note),)
 
 
 class MessageText(_OfMessage):
@@ -408,14 +399,10 @@ class MessageText(_OfMessage):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         message, content = self.message, self.message.content
         if message.trouble:
-            return [BLANK, *[_indented(text, Role.FAILED_OVER) for text in wrap(message.trouble, width - 4, lines=3)]]
+            return _alone(message.trouble, width, Role.FAILED_OVER)
         if content is None:
-            return [BLANK, _indented("asking the engine for the message …", Role.MUTED)]
+            return _alone("asking the engine for the message …", width)
         return [*_properties(content, width), BLANK, *_body(content, message.shown_form, width)]
-
-
-def _indented(text: str, role: Role) -> Line:
-    return line(Span(f"  {text}", role))
 
 
 def _properties(content: MessageContent, width: int) -> list[Line]:
@@ -447,17 +434,13 @@ def _body(content: MessageContent, form: BodyForm, width: int) -> list[Line]:
     """Return the rule with the body's size, what is missing of it, and its lines."""
     shown = len(content.body)
     note = "all of it" if shown == content.body_size else f"the first {shown:,} of {content.body_size:,} bytes"
-    if content.body_size and not shown:
-        return [rule(f"body {size(content.body_size)}", width), _indented(content.body_note, Role.SUSPECT)]
     if not shown:
-        return [rule("body", width), _indented(content.body_note or "empty", Role.MUTED)]
+        title, role = (f"body {size(content.body_size)}", Role.SUSPECT) if content.body_size else ("body", Role.MUTED)
+        return [rule(title, width), *paragraph(content.body_note or "empty", width, role, indent=2)]
     found, trouble = body_lines(content.body, form, width - 2)
-    remarks = [text for text in (content.body_note, trouble) if text]
-    return [
-        rule(f"body {size(content.body_size)}, as {form}", width, note=Span(note, Role.MUTED)),
-        *[_indented(text, Role.SUSPECT) for text in remarks],
-        *[line(f" {text}") for text in found],
-    ]
+    remarks = (row for text in (content.body_note, trouble) for row in paragraph(text, width, Role.SUSPECT, indent=2))
+    head = rule(f"body {size(content.body_size)}, as {form}", width, note=note)
+    return [head, *remarks, *[line(f" {text}") for text in found]]
 
 
 class BodyKeys(_OfMessage):
@@ -466,16 +449,8 @@ class BodyKeys(_OfMessage):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        forms = [f"[{form}]" if form is self.message.shown_form else f"{form}" for form in BodyForm]
-        spans = [
-            Span(" ↑↓ PgDn", Role.KEY),
-            Span(" scroll  "),
-            Span("tab", Role.KEY),
-            Span(f" {' '.join(forms)}  "),
-            Span("esc", Role.KEY),
-            Span(" back"),
-        ]
-        return (Line(cut(spans, width)),)
+        forms = " ".join(f"[{form}]" if form is self.message.shown_form else f"{form}" for form in BodyForm)
+        return (key_line((("↑↓ PgDn", "scroll", True), ("tab", forms, True), ("esc", "back", True)), width),)
 
 
 class MessageScreen(LinesScreen):

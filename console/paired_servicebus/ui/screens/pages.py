@@ -16,23 +16,36 @@ from paired_servicebus.ui.state.selection import move_selection
 from paired_servicebus.ui.state.view import QUIET_ROWS, QUIET_ROWS_HIGH, Page, View
 from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, ClientTable
 from paired_servicebus.ui.widgets.cost_table import CostTable
-from paired_servicebus.ui.widgets.dashboard_parts import PairingLine, RecentEvents, SyphonLine
-from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
-from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
+from paired_servicebus.ui.widgets.entity_table import EntityFacts, EntityHead, EntityTable
 from paired_servicebus.ui.widgets.fleet_strip import EngineHead, EngineTable, FleetStrip
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines, LinesScreen
 from paired_servicebus.ui.widgets.frame.page_lines import (
     AnswerLine,
     HeaderLine,
     KeyLine,
+    PairingLine,
     SummaryLines,
     TooSmall,
     do_action,
 )
 from paired_servicebus.ui.widgets.graph_parts import EntityGraphs, GraphStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
-from paired_servicebus.ui.widgets.queue_table import DestinationTable, QueueDetail, QueueHead, QueueTable, UnusedTable
-from paired_servicebus.ui.widgets.timeline_list import WIDE, EventInFull, TimelineHead, TimelineList
+from paired_servicebus.ui.widgets.queue_table import (
+    DestinationTable,
+    QueueDetail,
+    QueueHead,
+    QueueTable,
+    SyphonLine,
+    UnusedTable,
+)
+from paired_servicebus.ui.widgets.timeline_list import (
+    WIDE,
+    EntityHistory,
+    EventInFull,
+    RecentEvents,
+    TimelineHead,
+    TimelineList,
+)
 
 # The frame of every page: summary on top, answer and keys at the bottom, the page's own widgets between them.
 #
@@ -73,7 +86,7 @@ class PageScreen(LinesScreen):
         """Pass the view to every part."""
         self.set_class(not view.legible, "-small")
         self.set_class(self.size.height >= HIGH, "-high")
-        self.set_class(view.snapshot is not None and view.snapshot.fleet is not None, "-fleet")
+        self.set_class(view.fleet is not None, "-fleet")
         super().show(view)
 
     # -- the mouse ---------------------------------------------------------------------------------------------------

@@ -50,14 +50,12 @@ from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.settings import seconds_of
 from paired_servicebus.ui.commands.action_table import ConsoleAction, expectation, facts, only_here, question, title
 from paired_servicebus.ui.engines.feed import EngineReply, OrderSigner
-from paired_servicebus.ui.render.spans import Line, Role, Span, cut, fit, line, rule, spread, wrap
+from paired_servicebus.ui.render.spans import MAX_LINES, Line, Role, Span, cut, fit, line, paragraph, rule, spread, wrap
 from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View, pairing_in
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 13
 MAX_WIDTH: Final = 110
-MAX_ROWS: Final = 12
-"""Lines of a fact: a hundred names."""
 NOTE_ROWS: Final = 3
 LEAST_FACTS: Final = 5
 """Rows of facts that are enough to leave the row in sight, since they scroll."""
@@ -366,8 +364,8 @@ class QuestionHead(QuestionPart):
         shown = [spread([Span(f" {sheet.title}", Role.SUSPECT)], [keys], width)]
         if sheet.statement:
             shown.append(line(fit(f" ✗ {sheet.statement}", width), ground=Role.STATEMENT))
-        expected = wrap(f"Expect: {sheet.expected}.", width - 2, lines=2) if sheet.expected else ()
-        return [*shown, *(line(Span(f" {part}", Role.FAILED_OVER)) for part in expected if part)]
+        expected = f"Expect: {sheet.expected}." if sheet.expected else ""
+        return [*shown, *paragraph(expected, width, Role.FAILED_OVER, lines=2)]
 
 
 class QuestionFacts(QuestionPart):
@@ -377,10 +375,9 @@ class QuestionFacts(QuestionPart):
         labelled = LABEL if any(fact.label for fact in self.sheet.facts) else 1
         shown: list[Line] = []
         for label, text, role in self.sheet.facts:
-            for number, part in enumerate(wrap(text, width - labelled - 2, lines=MAX_ROWS)):
-                if part or number == 0:
-                    head = f" {label if number == 0 else '':<{labelled - 1}}"
-                    shown.append(line(Span(head, Role.MUTED), Span(part, role)))
+            for number, part in enumerate(wrap(text, width - labelled - 2, lines=MAX_LINES) or [""]):
+                head = f" {label if number == 0 else '':<{labelled - 1}}"
+                shown.append(line(Span(head, Role.MUTED), Span(part, role)))
         return [*shown, *self.sheet.rows(width - 1)]
 
 
@@ -389,7 +386,7 @@ class QuestionNote(QuestionPart):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         note = self.sheet.note
-        return [line(Span(f" {part}", note.role)) for part in wrap(note.text, width - 2, lines=NOTE_ROWS) if part]
+        return paragraph(note.text, width, note.role, lines=NOTE_ROWS)
 
 
 QUESTION_CSS: Final = """
@@ -505,10 +502,9 @@ class ReachDialog(QuestionDialog[Reach]):
     """Returns the reach, or None. cannot_sign: why this console cannot sign orders of the fleet; empty: it can."""
 
     def __init__(self, action: ConsoleAction, aim: Command, newest: Newest, *, cannot_sign: str) -> None:
-        snapshot = newest().snapshot
-        known = words.present_count(snapshot.fleet) if snapshot is not None and snapshot.fleet is not None else 0
-        fleet = f"The fleet, {plural(known, 'engine')}"
-        super().__init__(newest, (), ((Reach.HERE, "Only this engine"), (Reach.FLEET, fleet)))
+        known = newest().fleet
+        label = f"The fleet, {plural(words.present_count(known) if known is not None else 0, 'engine')}"
+        super().__init__(newest, (), ((Reach.HERE, "Only this engine"), (Reach.FLEET, label)))
         self.act, self.aim = action, aim
         self._cannot_sign = cannot_sign
         possible = [reach for reach in Reach if not self._why_not(reach, newest())]
@@ -551,11 +547,9 @@ def _here(view: View) -> str:
 
 
 def _fleet(view: View) -> str:
-    if view.snapshot is None or view.snapshot.fleet is None:
+    if view.fleet is None:
         return ""
-    fleet = view.snapshot.fleet
-    silent = words.silent_part(fleet, view.now)
-    return "; ".join((words.engines_part(fleet)[0], *silent[:1]))
+    return "; ".join((words.engines_part(view.fleet)[0], *words.silent_part(view.fleet, view.now)[:1]))
 
 
 # Yes or no, before an order that stops something.
@@ -745,19 +739,15 @@ class FleetDialog(QuestionDialog[Order]):
                 raise ConfigurationError(f"{repeated(self.text('for'))!r} is no time such as 30m, 4h or 72h")
         if not named:
             raise ConfigurationError("no engine is named; all is all of them")
-        command = self._command(self.text("why"))
+        command = replace(self.aim, why=self.text("why"))
         return FleetRequest(command=command, engines=None if named == (ALL,) else named, stands_for=stands_for)
 
-    def _command(self, why: str = "") -> Command:
-        return replace(self.aim, why=why)
-
     def _title(self, view: View) -> str:
-        fleet = view.snapshot.fleet if view.snapshot is not None else None
         try:
             wanted = self.wanted()
         except ConfigurationError:
-            wanted = FleetRequest(command=self._command())  # for all engines, while the fields cannot be read
-        return fleet_title(wanted, fleet) if fleet is not None else "The fleet"
+            wanted = FleetRequest(command=self.aim)  # for all engines, while the fields cannot be read
+        return fleet_title(wanted, view.fleet) if view.fleet is not None else "The fleet"
 
     def _facts(self, view: View) -> tuple[Sequence[Fact], Callable[[int], Sequence[Line]]]:
         draft, snapshot = self.draft, view.snapshot

@@ -13,7 +13,7 @@ from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readi
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, KEY_LINE, ConsoleAction, by_key
-from paired_servicebus.ui.render.spans import BLANK, LOOKS, Line, Role, Span, cut, fit, line, wrap
+from paired_servicebus.ui.render.spans import BLANK, LOOKS, Line, Role, Span, cut, fit, line, paragraph, wrap
 from paired_servicebus.ui.state.view import EngineLink, Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -128,14 +128,14 @@ def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
     """Return the key's help, or why it is not possible, in one or two lines."""
     reason = action.why_not(view)
     about = f"{action.help}; asks first" if action.dangerous or action.asks else action.help
-    first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
+    first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2) or [""]
     role = Role.SUSPECT if reason else Role.MUTED
     spans = [
         Span(f" {fit(action.key(view.keys), KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
         Span(first, role),
     ]
-    return [Line(cut(spans, width)), *[line(" " * (1 + KEY + LABEL), Span(text, role)) for text in rest if text]]
+    return [Line(cut(spans, width)), *[line(" " * (1 + KEY + LABEL), Span(text, role)) for text in rest]]
 
 
 # The readiness page: whether a failover would work, and why, as `paired check` prints it.
@@ -144,8 +144,6 @@ def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
 # the age of that evidence and the remedy, the worst first. What was not checked is unknown.
 
 FINDING_LABEL: Final = 12
-MAX_ROWS: Final = 8
-"""Lines of one sentence."""
 FINDING_LOOKS: Final[dict[FindingVerdict, tuple[str, Role]]] = {
     FindingVerdict.NO: ("✗", Role.FAILED_OVER),
     FindingVerdict.WARN: ("!", Role.SUSPECT),
@@ -165,7 +163,7 @@ class Findings(Lines):
         head = [_heading(" Would a failover work? (arrows scroll, escape closes)"), *_lost(view, width)]
         if found is None:
             text = "unknown: this engine has not checked it yet. paired check asks now."
-            return [*head, *(line(Span(f" {part}", Role.UNKNOWN)) for part in _wrapped(text, width - 2))]
+            return [*head, *paragraph(text, width, Role.UNKNOWN)]
         findings = [one for verdict in FINDING_LOOKS for one in found.of(verdict)]
         rows = [row for one in findings for row in (*_finding(one, view.now, width), BLANK)]
         return [*head, _answer(found, view.now, width), BLANK, *rows]
@@ -197,11 +195,8 @@ def _finding(one: Finding, now: float, width: int) -> list[Line]:
     read = "not examined" if one.read_at is None else f"read {clock(one.read_at)}, {age(now - one.read_at)} ago"
     head = [Span(f" {glyph} {fit(one.verdict, FINDING_LABEL - 3)}", role), Span(one.what, Role.TITLE)]
     rows = [Line(cut([*head, Span(f" · {read}", Role.MUTED)], width))]
-    rows += [line(" " * FINDING_LABEL, Span(part)) for part in _wrapped(one.evidence, width - FINDING_LABEL - 1)]
-    todo = f"do: {one.todo}" if one.todo else ""
-    return rows + [
-        line(" " * FINDING_LABEL, Span(part, Role.KEY)) for part in _wrapped(todo, width - FINDING_LABEL - 1)
-    ]
+    rows += paragraph(one.evidence, width, indent=FINDING_LABEL)
+    return rows + paragraph(f"do: {one.todo}" if one.todo else "", width, Role.KEY, indent=FINDING_LABEL)
 
 
 def _lost(view: View, width: int) -> list[Line]:
@@ -210,7 +205,3 @@ def _lost(view: View, width: int) -> list[Line]:
         return []
     text = f" ✗ the engine is {view.link} since {clock(view.link_since)}: these findings are old"
     return [line(fit(text, width), ground=Role.STATEMENT)]
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return [part for part in wrap(text, width, lines=MAX_ROWS) if part]

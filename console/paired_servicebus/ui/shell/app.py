@@ -35,8 +35,9 @@ from paired_servicebus.ui.commands.action_table import (
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import IdleCollector, Report
 from paired_servicebus.ui.display.theme import Themes, load_all
-from paired_servicebus.ui.engines.feed import Feed, OrderSigner, OtherEngines, join_records
-from paired_servicebus.ui.screens.messages_screen import MessagesScreen
+from paired_servicebus.ui.engines.feed import Feed, MultiEngineFeed, OrderSigner, join_records
+from paired_servicebus.ui.engines.message_search import FoundMessage, MessageSearch
+from paired_servicebus.ui.screens.messages_screen import MessageScreen, MessagesScreen
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
 from paired_servicebus.ui.screens.questions import Prompt
@@ -45,7 +46,7 @@ from paired_servicebus.ui.shell.dispatch import OrderingApp
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import IncidentHistory, may_change_incidents
-from paired_servicebus.ui.state.message_choices import tabs_of
+from paired_servicebus.ui.state.message_choices import tabs_everywhere, tabs_of
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import (
     NO_KEYS,
@@ -57,7 +58,6 @@ from paired_servicebus.ui.state.view import (
     ShowsView,
     Silent,
     View,
-    pairing_in,
     should_ring,
 )
 
@@ -97,6 +97,32 @@ def ask_time(app: PairedApp) -> None:
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
 
+def ask_message(app: PairedApp) -> None:
+    """Ask for a text, and search every backlog queue and entity for messages with it."""
+
+    def typed(text: str | None) -> None:
+        if text and text.strip():
+            app.find(text.strip())
+
+    app.push_screen(Prompt("find a message everywhere (text or $.json.path = value)", ""), typed)
+
+
+def found_messages(app: PairedApp, search: MessageSearch) -> PickList:
+    """Return the messages that a search found, to open one; then what it did not read."""
+
+    def opened(found: FoundMessage) -> None:
+        shown = MessageScreen(app.newest, app.source, found.tab, found.row, by=app.by)
+        app.push_screen(shown, lambda _: app.pick(found_messages(app, search)))
+
+    choices = [
+        Choice(label=one.row.message_id or str(one.row.number), about=str(one), do=partial(opened, one))
+        for one in search.found
+    ]
+    for names, reason in search.unread():
+        choices.append(Choice(label=f"not read: {names}", about=reason, do=lambda: None, possible=False))
+    return PickList(search.progress, choices, app.view, placeholder="only rows with these words")
+
+
 def ask_file(app: PairedApp, item: CopyItem) -> None:
     """Ask for a new file's name, and write the file."""
 
@@ -124,6 +150,7 @@ SYNONYMS: Final[dict[str, str]] = {
     "read-only": "lock freeze protect",
     "read-write": "unlock",
     "filter": "search find grep only",
+    "find-message": "where is which queue search look for trace order id subject body lost",
     "go-to-time": "jump when clock",
     "sort": "order worst first",
     "next-theme": "colour color dark light contrast look",
@@ -186,10 +213,9 @@ def command_bar(app: PairedApp) -> PickList:
 
 
 def _entities(app: PairedApp) -> Sequence[Choice]:
-    entities = pairing_in(app.view.snapshot).entities if app.view.snapshot else ()
     return [
         Choice(label=one.path, about=f"{one.state}: open it", do=partial(_open, app, one.path), hidden=True)
-        for one in entities
+        for one in app.view.entities
     ]
 
 
@@ -244,6 +270,7 @@ class PairedApp(OrderingApp):
     """The dashboard of one engine.
 
     Args:
+        feed: the engine on screen.
         others: the other engines on this machine; None: commands are for the engine on screen only.
         by: the operator's name, sent with commands.
         engine_stays: whether the engine keeps running when the operator leaves.
@@ -266,7 +293,7 @@ class PairedApp(OrderingApp):
         *,
         pairing: str,
         by: str,
-        others: OtherEngines | None = None,
+        others: MultiEngineFeed | None = None,
         read_only: bool = False,
         engine_stays: bool = True,
         themes: Themes | None = None,
@@ -286,9 +313,9 @@ class PairedApp(OrderingApp):
         report: Report | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(
-            feed, others, by=by, signer=signer, now=now, monotonic=monotonic, profile=profile, report=report
-        )
+        super().__init__(profile=profile, report=report)
+        self.source, self._others, self._signer = feed, others, signer
+        self.by, self.now, self.monotonic = by, now, monotonic
         self._on_ready = on_ready
         self._bell = bell
         self._notifies = notify
@@ -309,6 +336,8 @@ class PairedApp(OrderingApp):
         )
         self._start_steps = start_steps
         self._read_soon: Timer | None = None
+        self._search: MessageSearch | None = None
+        """The search for messages that is under way."""
         self._keeper = keeper
         if keeper is not None:
             self.view = keeper.begin(self.view)
@@ -386,6 +415,8 @@ class PairedApp(OrderingApp):
             self.run_worker(self._keeper.write, name="keep", group="keeping", thread=True, exclusive=True)
         if self._keeper is not None and (trouble := self._keeper.new_trouble()):
             self.answer(trouble, good=False)
+        if self._search is not None:
+            self.answer(f"{self._search.progress} · esc stops", good=True)
         shown_for = self.monotonic() - self._shown_at
         if self._later is None and shown_for >= NEW_PAINT * self.profile.clock_every:  # nor is a paint due soon
             self.show(self.view)
@@ -485,9 +516,11 @@ class PairedApp(OrderingApp):
         return page.value
 
     def go_back(self) -> None:
-        """Cancel a pending question; else end the timeline's filter; else go to the first page; there, list all."""
+        """Cancel a question or a search; else end the timeline's filter; else go to the first page; there, list all."""
         if self.view.asking:
             self.cancel_question()
+        elif self._search is not None:
+            self.workers.cancel_group(self, "find")
         elif self.view.incident_open:
             self.show(replace(self.view, incident_open=False))
         elif self.view.page is Page.TIMELINE and self.view.timeline_position.filter:
@@ -545,6 +578,24 @@ class PairedApp(OrderingApp):
                 self.answer("unused queues: listed anew", good=True)
 
         self.run_worker(ask(), name="unused", group="unused", exclusive=True)
+
+    def find(self, wanted: str) -> None:
+        """Search every backlog queue and entity for messages."""
+        search = MessageSearch(self.source, tabs_everywhere(self.view), wanted=wanted, by=self.by)
+        self.run_worker(self._find(search), name="find", group="find", exclusive=True)
+
+    async def _find(self, search: MessageSearch) -> None:
+        """Search, and list what was found; if the operator opened something else meanwhile, say it."""
+        self._search = search
+        self.answer(f"{search.progress} · esc stops", good=True)
+        try:
+            await search.run()
+        finally:
+            if self._search is search:  # no later one
+                self._search = None
+                self.answer(search.progress, good=True)
+                if isinstance(self.screen, PageScreen):
+                    self.pick(found_messages(self, search))
 
     def redrive(self, index: str, numbers: Sequence[int]) -> None:
         """Ask before dead letters of a queue are re-driven, by its index and their sequence numbers."""
@@ -613,6 +664,7 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "palette": lambda app: app.pick(command_bar(app)),
     "copy": lambda app: app.pick(copies(app)),
     "list-unused": PairedApp.list_unused,
+    "find-message": ask_message,
     "pings": lambda app: app.choose(selection.toggle_pings),
     "go-to-time": ask_time,
     "page-up": lambda app: app.move_pages(-1),

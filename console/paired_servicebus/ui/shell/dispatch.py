@@ -16,9 +16,8 @@ from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.operator.targets import names_of
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.display.profile import Profile
-from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
-from paired_servicebus.ui.engines.feed import EngineReply, Feed, OrderSigner, OtherEngines
+from paired_servicebus.ui.display.terminal_app import TerminalApp
+from paired_servicebus.ui.engines.feed import EngineReply, Feed, MultiEngineFeed, OrderSigner
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
 from paired_servicebus.ui.screens.questions import (
@@ -50,39 +49,16 @@ def _place(view: View) -> tuple[object, ...]:
 
 
 class OrderingApp(TerminalApp):
-    """The part of the app that orders.
-
-    Args:
-        feed: the engine on screen.
-        others: the other engines on this machine; None: commands are for the engine on screen only.
-        by: the operator's name, sent with commands.
-        signer: the operator's key, for orders over the fleet; None: they are not possible here.
-        now, monotonic: seconds since the epoch, and seconds for ages.
-        profile, report: see TerminalApp.
-    """
+    """The part of the app that orders; PairedApp explains what it is made with."""
 
     view: View
-
-    def __init__(
-        self,
-        feed: Feed,
-        others: OtherEngines | None,
-        *,
-        by: str,
-        signer: OrderSigner | None,
-        now: Callable[[], float],
-        monotonic: Callable[[], float],
-        profile: Profile,
-        report: Report | None,
-    ) -> None:
-        super().__init__(profile=profile, report=report)
-        self.source = feed
-        self._others = others
-        self.by = by
-        self._signer = signer
-        self.now = now
-        self.monotonic = monotonic
-        self._waiting: PendingQuestion | None = None
+    source: Feed
+    by: str
+    now: Callable[[], float]
+    monotonic: Callable[[], float]
+    _others: MultiEngineFeed | None
+    _signer: OrderSigner | None
+    _waiting: PendingQuestion | None = None
 
     def newest(self) -> View:
         return self.view

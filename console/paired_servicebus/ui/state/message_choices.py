@@ -105,6 +105,18 @@ def tabs_of_entity(path: str) -> tuple[MessageTab, ...]:
     return tuple(MessageTab(path=path, name=path, kind=kind) for kind in kinds)
 
 
+def tabs_everywhere(view: View) -> tuple[MessageTab, ...]:
+    """Return the parts of every backlog queue, then of every entity: all messages but the dead letters, then these."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return ()
+    places = {one.path: f"backlog/{one.index}" for one in snapshot.queues}
+    places |= {one.path: f"backlog/{one.index}" for one in snapshot.unused.queues}
+    places |= {one.path: one.path for one in view.entities}
+    kinds = (MessageKind.STRANDED, MessageKind.DEAD)
+    return tuple(MessageTab(path=path, name=name, kind=kind) for path, name in places.items() for kind in kinds)
+
+
 def _unused_tabs(path: str) -> tuple[MessageTab, ...]:
     name = f"backlog/{path.rpartition('/')[2]}"
     return tuple(MessageTab(path=path, name=name, kind=kind) for kind in (MessageKind.STRANDED, MessageKind.DEAD))

@@ -23,7 +23,6 @@ from paired_servicebus.ui.state.view import (
     frozen_order,
     has_all,
     needs_eyes,
-    pairing_in,
     unused_queues,
 )
 
@@ -245,7 +244,7 @@ def next_sort_order(view: View) -> View:
     """Return the view sorted in the next way; one that is not live is frozen now."""
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
-    order = frozen_order(pairing_in(view.snapshot).entities, sort) if view.snapshot is not None else ()
+    order = frozen_order(view.entities, sort)
     return _with_row(replace(view, sort=sort, order=order, sorted_at=view.now, on_fold=False))
 
 

@@ -455,8 +455,7 @@ def headline(view: View) -> str:
 
 def window_title(view: View) -> str:
     """Return the title of the terminal's window: the glyph, the number of entities in trouble, the pairing."""
-    entities = pairing_in(view.snapshot).entities if view.snapshot is not None else ()
-    unwell = sum(entity.state not in QUIET for entity in entities) if view.link is EngineLink.LIVE else 0
+    unwell = sum(entity.state not in QUIET for entity in view.entities) if view.link is EngineLink.LIVE else 0
     return f"{summary(view).glyph}{unwell or ''} {view.pairing}"
 
 

@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.gateway_view import GatewayClient
+from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.gateway_view import GatewayClient, GatewayView
 from paired_servicebus.core.model.message_view import MessageKind
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record
@@ -68,11 +69,6 @@ def is_lost(entity: EntityView) -> bool:
     return entity.refused_per_second > 0 or entity.route == NOWHERE
 
 
-def severity(entity: EntityView) -> tuple[bool, int]:
-    """Return the severity of an entity's state: lost sends first, then its state."""
-    return (is_lost(entity), LOOKS[entity.state].weight)
-
-
 @dataclass(frozen=True, slots=True)
 class SortOrder:
     """One way to order rows. `key`: None for the engine's own order; the smallest comes first."""
@@ -84,8 +80,8 @@ class SortOrder:
 
 def _worst(entity: EntityView) -> tuple[bool, int, bool]:
     """Return its place: lost sends, the worst state, and in it those of which engines disagree."""
-    lost, heavy = severity(entity)
-    return (not lost, -heavy, not (isinstance(entity, PairingEntity) and entity.total.disagrees))
+    disagrees = isinstance(entity, PairingEntity) and entity.total.disagrees
+    return (not is_lost(entity), -LOOKS[entity.state].weight, not disagrees)
 
 
 SORTS: Final[dict[str, SortOrder]] = {
@@ -228,10 +224,6 @@ class Page(StrEnum):
     HISTORY = "incidents"
     ENGINES = "engines"
     CLIENTS = "clients"
-
-
-ROWLESS: Final = frozenset({Page.COST})
-"""Pages without rows to select."""
 
 
 OwnKeys = Mapping[str, str]
@@ -424,6 +416,20 @@ class View:
         return self.viewer or (self.snapshot is not None and self.snapshot.read_only)
 
     @property
+    def entities(self) -> tuple[PairingEntity, ...]:
+        """The entities over all engines; empty before the first snapshot."""
+        return pairing_in(self.snapshot).entities if self.snapshot is not None else ()
+
+    @property
+    def fleet(self) -> FleetView | None:
+        """The engines of other hosts; None: not known, or no fleet."""
+        return self.snapshot.fleet if self.snapshot is not None else None
+
+    @property
+    def gateway(self) -> GatewayView | None:
+        return self.snapshot.gateway if self.snapshot is not None else None
+
+    @property
     def listed(self) -> tuple[PairingEntity, ...]:
         """The entities of the pairing that match the filter, sorted."""
         return _listed(self)
@@ -441,8 +447,7 @@ class View:
     @property
     def clients(self) -> tuple[GatewayClient, ...]:
         """The listed clients of the gateway."""
-        gateway = self.snapshot.gateway if self.snapshot is not None else None
-        return gateway.clients if gateway is not None else ()
+        return self.gateway.clients if self.gateway is not None else ()
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -462,15 +467,12 @@ class View:
 
     def entity_at(self, path: str) -> PairingEntity | None:
         """Return the entity of that path over all engines; paths compare case-insensitively."""
-        entities = pairing_in(self.snapshot).entities if self.snapshot else ()
-        return next((entity for entity in entities if entity.path.casefold() == path.casefold()), None)
+        return next((entity for entity in self.entities if entity.path.casefold() == path.casefold()), None)
 
 
 @for_newest
 def _listed(view: View) -> tuple[PairingEntity, ...]:
-    if view.snapshot is None:
-        return ()
-    return list_entities(pairing_in(view.snapshot).entities, view.filter, view.sort, view.order)
+    return list_entities(view.entities, view.filter, view.sort, view.order)
 
 
 @for_newest
@@ -503,7 +505,7 @@ def apply_news(view: View, news: News) -> View:
         case Snapshot():
             return _with_snapshot(view, news)
         case Records(records):
-            me = view.snapshot.fleet.me if view.snapshot is not None and view.snapshot.fleet is not None else ""
+            me = view.fleet.me if view.fleet is not None else ""
             folded = event_log.append(view.log, records, fold=True, engine=me)
             return replace(view, log=folded, each_log=event_log.append(view.each_log, records, engine=me))
         case Skipped(count):
@@ -596,9 +598,9 @@ def _with_fleet(view: View, snapshot: Snapshot) -> View:
     """Return the view with what changed at other engines among its events."""
     if snapshot.fleet is None:
         return view
-    was = view.snapshot.fleet if view.snapshot is not None else None
-    logs = (event_log.append_fleet(log, was, snapshot.fleet, snapshot.at) for log in (view.log, view.each_log))
-    log, each = logs
+    log, each = (
+        event_log.append_fleet(one, view.fleet, snapshot.fleet, snapshot.at) for one in (view.log, view.each_log)
+    )
     return replace(view, log=log, each_log=each)
 
 

@@ -79,7 +79,7 @@ class ClientHead(Lines):
     """The rule with the number of clients, the gateway's figures, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        gateway = view.snapshot.gateway if view.snapshot is not None else None
+        gateway = view.gateway
         if gateway is None:
             return [rule("gateway", width)]
         place = f"gateway {gateway.address}:{gateway.port}"
@@ -115,7 +115,7 @@ class ClientTable(Lines):
     DEFAULT_CSS = "ClientTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        gateway = view.snapshot.gateway if view.snapshot is not None else None
+        gateway = view.gateway
         if view.snapshot is not None and (gateway is None or not gateway.clients):
             how_to = words.NO_GATEWAY if gateway is None else words.NO_CLIENTS if gateway.listens else ()
             return [line(Span(fit(f" {text}", width).rstrip())) for text in how_to]
@@ -157,7 +157,7 @@ class ClientDetail(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         client = next((one for one in view.clients if one.id == view.client), None)
-        gateway = view.snapshot.gateway if view.snapshot is not None else None
+        gateway = view.gateway
         if gateway is None:
             return ()
         if client is None:
@@ -165,7 +165,7 @@ class ClientDetail(Lines):
         named = f"{words.client_title(client)}, key {client.key or 'none yet'}, from {client.address}"
         role = Role.FAILED_OVER if client.failing else Role.TEXT
         facts = [
-            rule(named, width, note=Span(f"since {clock(client.since)}", Role.MUTED)),
+            rule(named, width, note=f"since {clock(client.since)}"),
             fact("state", words.verdict(client, view.now), LABEL, width, role),
             _entities(client, width),
             *_refusal(client, width),
@@ -182,7 +182,7 @@ def _refusal(client: GatewayClient, width: int) -> list[Line]:
         return []
     text = f"{clock(client.last_refused_at)} {client.last_refusal} ({client.last_condition})"
     texts = wrap(text, width - LABEL, lines=2)
-    return [fact("" if place else "refusal", one, LABEL, width, Role.SUSPECT) for place, one in enumerate(texts) if one]
+    return [fact("" if place else "refusal", one, LABEL, width, Role.SUSPECT) for place, one in enumerate(texts)]
 
 
 def _entities(client: GatewayClient, width: int) -> Line:

@@ -68,7 +68,7 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     added = billed.total - billed.sends
     causes = CAUSES if billed.fleet is None else (*CAUSES, FLEET)
     return [
-        rule("operations of this engine", width, note=Span(since, Role.MUTED)),
+        rule("operations of this engine", width, note=since),
         line(Span(head, Role.MUTED)),
         *[row for cause in causes for row in _cause(cause, billed, price)],
         _row("total", billed.total, _sum(billed, CAUSES), price, Span("")),

@@ -1,4 +1,4 @@
-"""The widgets of the table of entities: its head and its rows."""
+"""The entities: the head and the rows of their table, and one entity in full."""
 
 from __future__ import annotations
 
@@ -11,10 +11,22 @@ from textual import events
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_fold import PairingEntity
-from paired_servicebus.core.model.snapshot import NOWHERE, EntityView
-from paired_servicebus.core.operator.fleet_sentences import dissenters
-from paired_servicebus.core.text.number_format import NOT_KNOWN, count, plural, rate, short_count, time_or_day
+from paired_servicebus.core.model.snapshot import NOWHERE, EntityView, RouteView, Snapshot
+from paired_servicebus.core.operator.fleet_sentences import dissenters, engines_by_state
+from paired_servicebus.core.operator.why_line import StateOutlook, outlook, pings
+from paired_servicebus.core.text.number_format import (
+    NOT_KNOWN,
+    count,
+    duration,
+    milliseconds,
+    percent,
+    plural,
+    rate,
+    short_count,
+    time_or_day,
+)
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
+from paired_servicebus.core.text.untrusted_text import name
 from paired_servicebus.ui.render.spans import (
     BETWEEN,
     BLANK,
@@ -32,6 +44,7 @@ from paired_servicebus.ui.render.spans import (
     line,
     name_list,
     pack,
+    paragraph,
     ping_mark,
     rule,
     shorten,
@@ -170,11 +183,6 @@ def is_old(view: View, entity: EntityView) -> bool:
     return pairing_in(view.snapshot).old_since is not None
 
 
-def has_fleet(view: View) -> bool:
-    """Return whether other hosts' engines are known."""
-    return view.snapshot is not None and view.snapshot.fleet is not None
-
-
 def differing(view: View, entity: EntityView) -> tuple[str, ...]:
     """Return the engines that disagree with most, in shorter and shorter wordings."""
     fleet = pairing_in(view.snapshot).fleet if view.snapshot is not None else None
@@ -227,8 +235,7 @@ def _for(seconds: float) -> str:
 
 def _lines(step: _Step, width: int) -> Iterator[Line]:
     glyph, role = _LOOKS[step.over]
-    texts = [text for text in wrap(step.text, width - NAME - 8, lines=REASON_LINES) if text]
-    for place, text in enumerate(texts):
+    for place, text in enumerate(wrap(step.text, width - NAME - 8, lines=REASON_LINES)):
         head = f"   {glyph} {step.name:<{NAME}}" if place == 0 else " " * (NAME + 5)
         yield line(Span(head, role), Span(text, Role.MUTED if step.over is False else Role.TEXT))
 
@@ -295,7 +302,7 @@ class EntityRows(LazyLines):
         self._rows = (*entities[:fold_at], None, *entities[fold_at:]) if self._table.quiet else entities
         """The rows from top to bottom; None stands for the fold."""
         self._now = view.now
-        self._fleet = has_fleet(view)
+        self._fleet = view.fleet is not None
         self._places = self._plan(height)
         """Row and line within it, for each line of the table."""
         self.overflows = len(self._places) > height
@@ -381,9 +388,9 @@ def _fold(table: TableRows, width: int, selected: bool) -> Line:
     key = f"enter {'folds' if table.is_open else 'shows'} them " if width >= WIDE_HINT or selected else ""
     states = by_state(table.quiet)
     spans = [Span(" ▸" if selected else "  ", Role.KEY)]
-    for place, (name, found) in enumerate(states.items()):
-        look = LOOKS[name]
-        spans += [Span(BETWEEN if place else "", Role.MUTED), Span(f"{look.glyph} {len(found):,} {name}", look.role)]
+    for place, (kind, found) in enumerate(states.items()):
+        look = LOOKS[kind]
+        spans += [Span(BETWEEN if place else "", Role.MUTED), Span(f"{look.glyph} {len(found):,} {kind}", look.role)]
     sends = sum(one.sends_per_second for one in table.quiet)
     room = width - sum(span.width for span in spans) - len(key) - len(BETWEEN) - 1
     names = () if table.is_open else (name_list([one.path for one in table.quiet]),)
@@ -413,7 +420,7 @@ class EntityHead(Lines):
     """The rule above the table, with a demo's caption, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        fleet = has_fleet(view)
+        fleet = view.fleet is not None
         titles = [Span("    " + fit("entity", name_width(width, fleet=fleet)), Role.MUTED)]
         titles += [
             Span("  " + fit(column.title, column.width, column.align), Role.MUTED)
@@ -431,15 +438,15 @@ def _note(view: View) -> Span | None:
     groups = groups_of(view.snapshot)
     if set(groups) <= {State.HEALTHY}:
         return None
-    everywhere = "all engines: " if view.snapshot.fleet is not None else ""
-    return Span(everywhere + states_text(pairing_in(view.snapshot).entities), LOOKS[next(iter(groups))].role)
+    everywhere = "all engines: " if view.fleet is not None else ""
+    return Span(everywhere + states_text(view.entities), LOOKS[next(iter(groups))].role)
 
 
 def _title(view: View) -> str:
     """Return the number of entities, their order, and the marks."""
     if view.snapshot is None:
         return "entities"
-    title = plural(len(pairing_in(view.snapshot).entities), "entity", "entities")
+    title = plural(len(view.entities), "entity", "entities")
     if view.filter:
         title = f"{len(view.listed):,} of {title} with “{view.filter}”"
     sorted_at = "" if SORTS[view.sort].live else f" as of {clock(view.sorted_at)}"
@@ -505,3 +512,152 @@ class EntityTable(Lines):
             line = rows.out_of_sight(self.scroll_offset.y)
             return line if self._view is None or self._view.fresh else line.greyed()
         return super()._line_at(y)
+
+
+# One entity in full: state and why-line, possible changes, pings, sends by route and outcome.
+#
+# Each part has its lines regardless of figures, so that nothing moves when these arrive.
+
+LABEL: Final = 14
+WHY_LINES: Final = 2
+WAYS: Final = 2
+"""Changes of state that are shown; no state has more."""
+FIXED_SENDS: Final = 2
+"""Lines of the sends without the routes."""
+NUMBER: Final = 13
+
+
+class EntityFacts(Lines):
+    """The state of the selected entity."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Return as many lines as there is room for, the routes last."""
+        entity, snapshot = view.entity, view.snapshot
+        if entity is None or snapshot is None:
+            gone = f"no engine has {view.selected}" if view.selected else "no entity known yet"
+            return [rule("entity", width), line(Span(f" {gone}", Role.MUTED))]
+        shown = [
+            rule(entity.path, width, note=_place(view)),
+            *_standing(entity, width, view.now),
+            *_ways(entity.here or entity, snapshot, width, view.now),
+            *_elsewhere(entity, snapshot, width),
+        ]
+        if entity.here is not None:
+            shown += _pings(entity.here, width, view.now)
+            rows = height - len(shown) - FIXED_SENDS
+            shown += _sends(entity.here, snapshot, width, rows=rows) if rows > 0 else []
+        return [Line(cut(one.spans, width), one.ground) for one in shown]
+
+
+def _elsewhere(entity: PairingEntity, snapshot: Snapshot, width: int) -> list[Line]:
+    """Return which engines are in which state, a line a state, the worst first; with no fleet nothing."""
+    fleet = pairing_in(snapshot).fleet
+    if fleet is None:
+        return []
+    found = engines_by_state(entity.total, fleet)
+    silent = Span(f"{entity.total.silent:,} silent", Role.SUSPECT) if entity.total.silent else None
+    lines = [rule("engines", width, note=silent)]
+    for state, (number, named) in found.items():
+        look = LOOKS[state]
+        who = pack((name_list([name(one) for one in named]),), width - LABEL - 8) if named else ""
+        lines.append(line(Span(fit(f" {look.glyph} {state}", LABEL + 2), look.role), Span(f"{number:>4,}  {who}")))
+    return lines
+
+
+def _place(view: View) -> str:
+    paths = [entity.path for entity in view.listed]
+    place = f"{paths.index(view.selected) + 1} of " if view.selected in paths else ""
+    return f"{place}{plural(len(paths), 'entity', 'entities')}"
+
+
+def _standing(entity: PairingEntity, width: int, now: float) -> list[Line]:
+    look = LOOKS[entity.state]
+    where = f" at {entity.in_state} of {plural(entity.engines, 'engine')}" if entity.is_elsewhere else ""
+    held, clients = entity.total.held_back, senders_text(entity)
+    parts = (
+        (f"for {age(now - entity.since)}",),
+        (f"route {entity.route}", entity.route),
+        (f"parked {held:,}",) if held else (),
+        (f"sends {rate(entity.sends_per_second)}/s", ""),
+        (f"{'slow, ' if entity.is_slow else ''}p99 {milliseconds(entity.p99)}", "") if entity.p99 is not None else (),
+        (clients, "") if clients else (),
+        (_episodes(entity) if entity.here is not None else "not sent to by this engine", ""),
+    )
+    head = Span(f" {look.glyph} {entity.state}{where} ", look.role)
+    why = paragraph(why_now(entity, now), width, indent=3, lines=WHY_LINES)
+    state = line(head, Span(pack(tuple(one for one in parts if one), max(1, width - head.width))))
+    return [state, *why, *[BLANK] * (WHY_LINES - len(why))]
+
+
+def _episodes(entity: EntityView) -> str:
+    if not entity.failovers:
+        return "never failed over"
+    return f"failed over {entity.failovers:,}×, {duration(entity.seconds_failed_over)}"
+
+
+def _ways(entity: EntityView, snapshot: Snapshot, width: int, now: float) -> list[Line]:
+    ways = [_way(change, width) for change in outlook(entity, snapshot.policy, now)[:WAYS]]
+    return [rule("next", width), *ways, *[BLANK] * (WAYS - len(ways))]
+
+
+def _way(change: StateOutlook, width: int) -> Line:
+    look = LOOKS[change.to]
+    text = shorten(change.when, width - LABEL - 3)
+    return line(Span(fit(f" {look.glyph} {change.to}", LABEL + 2), look.role), Span(text))
+
+
+def _pings(entity: EntityView, width: int, now: float) -> list[Line]:
+    sums = pings(entity.recent_pings)
+    sent = f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
+    title = rule("pings", width, note=f"{sent} since the engine started")
+    if not sums.number:
+        return [title, line(Span(" none answered yet", Role.MUTED), Span(_next_ping(entity, now), Role.MUTED))]
+    row = entity.pings_in_a_row
+    strip = [ping_mark(took is not None) for took in entity.recent_pings]
+    figures = f"  p50 {milliseconds(sums.p50)}  p95 {milliseconds(sums.p95)}; {row:,} in a row"
+    last = f"; last {age(now - entity.last_ping_at)} ago" if entity.last_ping_at is not None else ""
+    return [title, line(" ", *strip, Span(figures), Span(last, Role.MUTED))]
+
+
+def _next_ping(entity: EntityView, now: float) -> str:
+    return f"; next {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else ""
+
+
+def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:
+    since = f"since {time_or_day(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
+    head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "share")]
+    here = "this engine, " if snapshot.fleet is not None else ""
+    routes = _summed(entity.sends, rows)
+    large = f"   {plural(entity.too_large, 'message')} too large for the backlog" if entity.too_large else ""
+    return [
+        rule("sends", width, note=here + since if since else None),
+        line(Span(f" {fit('route', LABEL)}{''.join(head)}", Role.MUTED), Span(large, Role.SUSPECT)),
+        *[_route_line(route) for route in routes],
+    ]
+
+
+def _summed(routes: Sequence[RouteView], rows: int) -> list[RouteView]:
+    """Return the routes; those without a row are summed up in the last one."""
+    if not routes:
+        return [RouteView(route="primary", accepted=0, failed=0)]
+    if len(routes) <= rows:
+        return list(routes)
+    rest = routes[rows - 1 :]
+    sums = RouteView(
+        route=f"{len(rest)} backlog queues" if rows > 1 else f"{len(rest)} routes",
+        accepted=sum(one.accepted for one in rest),
+        failed=sum(one.failed for one in rest),
+    )
+    return [*routes[: rows - 1], sums]
+
+
+def _route_line(route: RouteView) -> Line:
+    tried = route.accepted + route.failed
+    share = percent(route.failed, tried)
+    numbers = fit(count(route.accepted), NUMBER, "right")
+    return line(
+        f" {fit(route.route, LABEL)}",
+        Span(numbers, Role.TITLE),
+        Span(fit(count(route.failed), NUMBER, "right"), Role.SUSPECT if route.failed else Role.TEXT),
+        fit(share, NUMBER, "right"),
+    )

@@ -30,8 +30,8 @@ from paired_servicebus.ui.render.spans import (
     fit_name,
     line,
     pack,
+    paragraph,
     rule,
-    wrap,
 )
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View, pairing_in
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -146,7 +146,7 @@ def _orders(fleet: FleetView, now: float, width: int) -> list[Line]:
     if not standing and not others:
         return [rule("orders: none on the board", width)]
     text = f"{len(standing) or 'none'} {'stands' if len(standing) == 1 else 'stand'}"
-    lines = [rule(f"orders: {text}", width, note=Span(f"{len(others)} older", Role.MUTED) if others else None)]
+    lines = [rule(f"orders: {text}", width, note=f"{len(others)} older" if others else None)]
     for one in (*standing, *others[:MAX_OTHERS]):
         lines += _order(one, fleet, now, width)
     return lines
@@ -156,8 +156,7 @@ def _differences(fleet: FleetView, width: int) -> list[Line]:
     """Return what local operators changed about the fleet's orders, in full."""
     lines: list[Line] = []
     for engine, text in words.differences(fleet)[:MAX_DIFFERENT]:
-        rows = wrap(f"{engine} differs: {text}", width - 4, lines=2)
-        lines += [Line((Span(f"  {part}", Role.SUSPECT),)) for part in rows if part]
+        lines += paragraph(f"{engine} differs: {text}", width, Role.SUSPECT, indent=2, lines=2)
     return lines
 
 
@@ -172,7 +171,7 @@ def _order(order: FleetOrder, fleet: FleetView, now: float, width: int) -> list[
     room = width - len(INDENT)
     rows = min(MAX_FOLDED, -(-cell_len(answers) // max(1, room - untrusted_text.MAX_NAME // 2)))
     head = _text([(f"{words.order_head(order, now)}{why}", words.order_head(order, now))], width, role)
-    return [head, *(Line((Span(INDENT + part),)) for part in wrap(answers, room, lines=rows) if part)]
+    return [head, *paragraph(answers, width, indent=len(INDENT), lines=rows)]
 
 
 Groups = dict[tuple[str, str], list[FleetEngine]]
@@ -201,7 +200,7 @@ def _folded(groups: Groups, now: float, width: int, room: int) -> list[Line]:
         )
         about = "" if bad == "none" else f"{BETWEEN}{bad}"
         lines.append(Line(cut([Span(f"  {status} ", role), Span(f"{len(found):,}{BETWEEN}{figures}{about}")], width)))
-        named = _names([one.engine for one in found], width - len(INDENT), min(MAX_FOLDED, 1 + spare))
+        named = _names([one.engine for one in found], width, min(MAX_FOLDED, 1 + spare))
         spare -= len(named) - 1
         lines += named
     return lines
@@ -209,12 +208,11 @@ def _folded(groups: Groups, now: float, width: int, room: int) -> list[Line]:
 
 def _names(engines: list[str], width: int, rows: int) -> list[Line]:
     """Return the names in at most `rows` lines, and the number of those without room."""
-    most = len(engines)
-    while most > 1 and len(untrusted_text.names(engines, most)) > (width - untrusted_text.MAX_NAME // 4) * rows:
+    most, room = len(engines), width - len(INDENT) - untrusted_text.MAX_NAME // 4
+    while most > 1 and len(untrusted_text.names(engines, most)) > room * rows:
         most -= 1
     text = untrusted_text.names(engines, most)
-    wrapped = wrap(text, width, lines=rows) if cell_len(text) > width else [text]
-    return [Line((Span(INDENT + part, Role.MUTED),)) for part in wrapped if part]
+    return paragraph(text, width, Role.MUTED, indent=len(INDENT), lines=rows)
 
 
 def _text(parts: list[Part], width: int, role: Role, *, indent: str = "  ") -> Line:
@@ -260,11 +258,9 @@ class EngineHead(Lines):
     """The rule, with the number of engines that receive commands."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        title = plural(1 + len(view.neighbours), "engine")
-        if view.snapshot is not None and view.snapshot.fleet is not None:
-            title += " on this machine"
+        title = plural(1 + len(view.neighbours), "engine") + (" on this machine" if view.fleet is not None else "")
         if not view.chosen:
-            return [rule(title, width, note=Span("commands go to this engine only", Role.MUTED))]
+            return [rule(title, width, note="commands go to this engine only")]
         reached = 1 + sum(not one.unreachable for one in view.reach)
         note = Span(f"commands reach {reached} of the {1 + len(view.reach)} marked", Role.SUSPECT)
         return [rule(title, width, note=note)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import ceil
 from statistics import fmean, median
 from typing import ClassVar, Final
 
@@ -16,10 +15,25 @@ from paired_servicebus.core.text.number_format import count, duration, plural, r
 from paired_servicebus.core.text.time_format import age, clock, day_and_clock
 from paired_servicebus.core.text.untrusted_text import names
 from paired_servicebus.pipeline.report.report_values import Figures, IncidentEpisode, Stretch
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fact, fit, line, name_list, pack, rule, wrap
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    MAX_LINES,
+    Line,
+    Role,
+    Span,
+    cut,
+    fact,
+    fit,
+    line,
+    name_list,
+    pack,
+    paragraph,
+    rule,
+    wrap,
+)
 from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
 from paired_servicebus.ui.state.summary import parked_text
-from paired_servicebus.ui.state.view import View, pairing_in
+from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 # One incident in figures: what it was, the outage so far, and before, during and after side by side.
@@ -52,8 +66,8 @@ CURVES: Final[tuple[tuple[str, Callable[[Curves], Curve], OfCurve, Callable[[flo
 def comparison(history: IncidentHistory, incident: Incident, view: View, width: int) -> Iterator[Line]:
     """Yield the lines of the selected incident."""
     lasted = f"for {duration(incident.lasted)}" if incident.lasted is not None else "not over"
-    yield rule(f"incident of {day_and_clock(incident.began_at)} UTC", width, note=Span(lasted, Role.MUTED))
-    yield from (line(Span(f" {part}", Role.MUTED)) for part in _wrapped(_journals(history, view), width - 2))
+    yield rule(f"incident of {day_and_clock(incident.began_at)} UTC", width, note=lasted)
+    yield from paragraph(_journals(history, view), width, Role.MUTED)
     if history.figures is None:
         yield line(Span(" before, during, after: being read …", Role.MUTED))
         return
@@ -65,7 +79,7 @@ def comparison(history: IncidentHistory, incident: Incident, view: View, width: 
 
 def _away(history: IncidentHistory, view: View) -> tuple[str, ...]:
     """Return the engines of the fleet that have no records here."""
-    fleet = view.snapshot.fleet if view.snapshot is not None else None
+    fleet = view.fleet
     known = (*(one.engine for one in fleet.engines), *fleet.missing) if fleet is not None else ()
     return engines_away(known, (*history.engines, fleet.me if fleet is not None else ""))
 
@@ -133,7 +147,7 @@ def _compared(figures: Figures, graphs: Graphs | None) -> Iterator[Line]:
     known = [row for row in rows if not {*row[1]} <= {UNKNOWN, "–"}]
     yield from (_figures(label, values) for label, values in known)
     if unknown := [label.strip() for label, values in rows if (label, values) not in known]:
-        yield from (line(Span(f" {part}", Role.MUTED)) for part in _wrapped(f"unknown: {', '.join(unknown)}", 76))
+        yield from paragraph(f"unknown: {', '.join(unknown)}", 78, Role.MUTED)
 
 
 _HEADS: Final = ("before", "during", "after")
@@ -177,7 +191,7 @@ def _count(stretch: Stretch | None, figure: Figure) -> str:
 def _episodes(incident: Incident, width: int) -> Iterator[Line]:
     episodes = incident.episodes
     several = len({one.engine for one in episodes}) > 1
-    yield rule("its entities", width, note=Span(plural(len(incident.entities), "entity", "entities"), Role.MUTED))
+    yield rule("its entities", width, note=plural(len(incident.entities), "entity", "entities"))
     for one in episodes[:MAX_EPISODES]:
         at = f" at {one.engine}" if several else ""
         yield line(Span(f" {one.entity}{at}", Role.TITLE), f"  {_course(one)}")
@@ -206,8 +220,6 @@ FAILED_BACK: Final = "failed back"
 WHEN: Final = 21
 LASTED: Final = 14
 PARKED: Final = 9
-MAX_LINES: Final = 12
-"""Lines of one sentence."""
 HEADS: Final = 2
 """Lines above the rows."""
 TALLEST: Final = 12
@@ -232,13 +244,11 @@ class IncidentList(Lines):
         if history is None:
             return [rule("incidents", width), line(Span(" journal and tables are being read …", Role.MUTED))]
         if history.trouble:
-            reasons = (line(f" {part}") for part in _wrapped(history.trouble, width - 2))
-            return [rule("incidents: unknown", width), *reasons]
-        head = rule("incidents", width, note=Span(_as_of(history), Role.MUTED))
+            return [rule("incidents: unknown", width), *paragraph(history.trouble, width)]
+        head = rule("incidents", width, note=_as_of(history))
         if not history.incidents:
-            none = [line(Span(f" {part}", role)) for part, role in _none_here(history, view, width - 2)]
-            remarks = [line(Span(f" {part}", Role.MUTED)) for part in _remarks(history, width - 2)]
-            return [head, *_present(history, view, width), *none, *remarks]
+            none = [*_none_here(history, view, width), *_remarks(history, width)]
+            return [head, *_present(history, view, width), *none]
         now = _present(history, view, width)
         rows = [_row(one, width, selected=one.episode == history.chosen) for one in history.incidents]
         return [head, *now, _heads(width), *_in_sight(rows, history, max(1, height - HEADS - len(now)))]
@@ -248,7 +258,7 @@ def _present(history: IncidentHistory, view: View, width: int) -> list[Line]:
     """Return the incident of now as all engines report it; nothing if there is none, or a journal here has it."""
     if view.snapshot is None or any(one.lasted is None for one in history.incidents):
         return []
-    unwell = [one for one in pairing_in(view.snapshot).entities if one.state in DIVERTING]
+    unwell = [one for one in view.entities if one.state in DIVERTING]
     if not unwell:
         return []
     began = min(one.first_failure_at or one.since for one in unwell)
@@ -258,13 +268,13 @@ def _present(history: IncidentHistory, view: View, width: int) -> list[Line]:
     return [line(Span(pack((named,), width), Role.FAILED_OVER))]
 
 
-def _none_here(history: IncidentHistory, view: View, width: int) -> Iterator[tuple[str, Role]]:
+def _none_here(history: IncidentHistory, view: View, width: int) -> Iterator[Line]:
     """Yield that no incident is recorded here; of engines whose journals are elsewhere that is unknown."""
     away = _away(history, view)
     if away:
         text = f"unknown at {names(away, MAX_ENGINES)}: their journals are not here; page 7 has their hosts, and there "
-        yield from ((part, Role.SUSPECT) for part in _wrapped(f"{text}paired report writes it", width))
-    yield f"no failover recorded{' here' if away else ''}{_since(history)}", Role.TEXT
+        yield from paragraph(f"{text}paired report writes it", width, Role.SUSPECT)
+    yield line(f" no failover recorded{' here' if away else ''}{_since(history)}")
 
 
 class IncidentReport(Lines):
@@ -307,32 +317,23 @@ class IncidentReport(Lines):
 def _report(history: IncidentHistory, width: int) -> Iterator[Line]:
     """Yield the report of the tables, or the way to it."""
     incident = history.selected
+    yield rule("report", width)
     if incident is None or not incident.in_tables:
-        yield rule("report", width)
-        yield from (line(Span(f" {part}", Role.MUTED)) for part in _remarks(history, width - 2))
+        yield from _remarks(history, width)
         return
     if not history.report:
-        yield rule("report", width)
         yield line(Span(" is being read …", Role.MUTED))
         return
-    yield rule("report", width)
     for sentence in history.report:
-        yield from (
-            line(f"{'   ' if place else ' '}{part}") for place, part in enumerate(_wrapped(sentence, width - 4))
-        )
-    for part in _wrapped(f"full report: paired report --episode {history.chosen} --out DIR", width - 2):
-        yield line(Span(f" {part}", Role.MUTED))
+        parts = wrap(sentence, max(1, width - 4), lines=MAX_LINES)
+        yield from (line(f"{'   ' if place else ' '}{part}") for place, part in enumerate(parts))
+    yield from paragraph(f"full report: paired report --episode {history.chosen} --out DIR", width, Role.MUTED)
 
 
-def _remarks(history: IncidentHistory, width: int) -> Iterator[str]:
-    """Yield why there is no report, wrapped."""
+def _remarks(history: IncidentHistory, width: int) -> Iterator[Line]:
+    """Yield why there is no report."""
     for remark in history.remarks or ("not in the tables yet: paired pipeline --once brings them up to date",):
-        yield from _wrapped(remark, width)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    lines = min(MAX_LINES, ceil(len(text) / max(1, width - 12)) + 1)
-    return [part for part in wrap(text, max(1, width), lines=lines) if part]
+        yield from paragraph(remark, width, Role.MUTED)
 
 
 def _as_of(history: IncidentHistory) -> str:

@@ -15,7 +15,7 @@ from paired_servicebus.core.backlog.backlog_totals import (
 )
 from paired_servicebus.core.backlog.depth_readings import LONGEST_ESTIMATE, Trend, seconds_until, trend
 from paired_servicebus.core.model.entity_state import DIVERTING, State
-from paired_servicebus.core.model.snapshot import QueueView, Snapshot, UnusedQueue
+from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.text.number_format import (
     NOT_KNOWN,
     count,
@@ -25,6 +25,7 @@ from paired_servicebus.core.text.number_format import (
     rate,
     short_count,
     size,
+    sparkline,
     time_from_now,
     time_or_day,
 )
@@ -32,6 +33,7 @@ from paired_servicebus.core.text.time_format import age, clock, roughly
 from paired_servicebus.ui.render.spans import (
     BLANK,
     LOOKS,
+    SYPHON_LOOKS,
     Column,
     Line,
     Role,
@@ -42,6 +44,8 @@ from paired_servicebus.ui.render.spans import (
     fit,
     fit_name,
     line,
+    name_list,
+    pack,
     rule,
     shorten,
 )
@@ -94,8 +98,7 @@ class DestinationTable(Lines):
             hidden = len(rows) - (height - 2)
             rows[max(0, height - 2) :] = [line(Span(f" and {hidden} more", Role.MUTED))]
         trouble = _trouble(snapshot, view.now) if view.page is Page.PAIRING else None  # page 3 has it in its rows
-        note = trouble or Span(parked_text(snapshot, view.now), Role.MUTED)
-        return [rule("parked by destination", width, note=note), *rows]
+        return [rule("parked by destination", width, note=trouble or parked_text(snapshot, view.now)), *rows]
 
 
 def _destination(one: Parked, rest: int | None, snapshot: Snapshot, width: int, now: float) -> Line:
@@ -159,7 +162,7 @@ class QueueDetail(Lines):
         limit = f" of {size(queue.limit_bytes)}" if queue.limit_bytes else ""
         used = f"{_oldest(queue, view.now)}{size(queue.size_bytes)}{limit}"
         return [
-            rule(queue.path, width, note=Span(used, Role.MUTED)),
+            rule(queue.path, width, note=used),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
             _fact("sends", *_sends(queue, view.now), width),
             _fact("settings", *_settings(queue), width),
@@ -369,14 +372,9 @@ class QueueHead(Lines):
         if snapshot is None:
             return [rule("backlog", width)]
         titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width, COLUMNS))
-        return [
-            rule(
-                f"{plural(len(snapshot.queues), 'queue')} on {snapshot.secondary}",
-                width,
-                note=_note(snapshot, view.now),
-            ),
-            line(Span(f"   {fit('#', INDEX)}{titles}"[:width], Role.MUTED)),
-        ]
+        title = f"{plural(len(snapshot.queues), 'queue')} on {snapshot.secondary}"
+        heads = line(Span(f"   {fit('#', INDEX)}{titles}"[:width], Role.MUTED))
+        return [rule(title, width, note=_note(snapshot, view.now)), heads]
 
 
 def _note(snapshot: Snapshot, now: float) -> Span:
@@ -416,3 +414,46 @@ def _row(queue: QueueView, view: View, snapshot: Snapshot, width: int) -> Line:
         aged = old and column.title not in ("accepts", "moved")
         spans.append(Span("  " + fit(drawn.text, column.width, column.align), Role.MUTED if aged else drawn.role))
     return line(*spans, ground=Role.SELECTED if selected else None)
+
+
+# The syphon, which empties the queues.
+
+SYPHON_LABEL: Final = 10
+LONGEST: Final = 60
+"""Seconds of history in a snapshot."""
+
+
+class SyphonLine(Lines):
+    """Status, sparkline, rate and moved; its why-line below."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        if view.snapshot is None:
+            return ()
+        syphon = view.snapshot.syphon
+        look = SYPHON_LOOKS[syphon.status]
+        bars = max(10, min(LONGEST, width // 4))
+        dead = f"  dead-lettered {count(syphon.dead_lettered)}" if syphon.dead_lettered else ""
+        spans = [
+            Span(fit(" syphon", SYPHON_LABEL), Role.MUTED),
+            Span(fit(f"{look.glyph} {syphon.status}", 9), look.role),
+            Span("  "),
+            Span(sparkline(syphon.history, bars), Role.KEY),
+            Span(fit(f"{rate(syphon.per_second)} msg/s", 12, "right")),
+            Span("  moved ", Role.MUTED),
+            Span(count(syphon.moved), Role.TITLE),
+            Span(dead, Role.SUSPECT),
+        ]
+        held = syphon.paused_parts
+        text = _syphon_text(view.snapshot, width - SYPHON_LABEL)
+        reason = shorten(f"{held}; {text}" if held else text, width - SYPHON_LABEL)
+        role = look.role if look.weight else Role.FORCED if held else Role.MUTED
+        return (Line(cut(spans, width)), line(" " * SYPHON_LABEL, Span(reason, role)))
+
+
+def _syphon_text(snapshot: Snapshot, width: int) -> str:
+    """Return the syphon's text; while it waits, the entities and the number of parked messages."""
+    away = [one.path for one in snapshot.entities if one.state in DIVERTING]
+    if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
+        return snapshot.syphon.text
+    waiting = f"{plural(sum_backlog(snapshot).messages, 'message')} parked, waiting for "
+    return pack([name_list(away, before=waiting)], width)

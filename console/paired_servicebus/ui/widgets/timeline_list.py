@@ -9,11 +9,12 @@ from typing import ClassVar, Final
 from rich.cells import cell_len
 from textual import events
 
+from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.text.number_format import plural, time_or_day
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
-from paired_servicebus.ui.render.spans import Line, Role, Span, fit, fit_name, line, rule, shorten, wrap
+from paired_servicebus.ui.render.spans import Line, Role, Span, fit, fit_name, line, paragraph, rule, shorten, wrap
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.log_entries import LogEntry, Pings, ping_counts
 from paired_servicebus.ui.state.view import View
@@ -39,7 +40,7 @@ class TimelineHead(Lines):
         if view.timeline_position.filter:
             title = f"{len(shown):,} of {events} with “{view.timeline_position.filter}”"
         note = "live" if view.timeline_position.cursor is None else "paused; end is live again"
-        return (rule(title, width, note=Span(note, Role.MUTED)),)
+        return (rule(title, width, note=note),)
 
 
 class TimelineList(Lines):
@@ -76,20 +77,14 @@ def event_line(entry: LogEntry, at: str, view: View, width: int, *, ground: Role
     """Return an entry as one line: its time, the engine in a fleet, its subject, its text."""
     wide = width >= WIDE
     subject = fit_name(entry.sentence.subject, WIDE_SUBJECT if wide else SUBJECT)
-    engine = f"{fit_name(engine_of(entry, view), WIDE_ENGINE if wide else ENGINE)}  " if has_engines(view) else ""
+    engine = f"{fit_name(engine_of(entry, view), WIDE_ENGINE if wide else ENGINE)}  " if view.fleet else ""
     text = event_spans(entry, width - cell_len(f"{at}{engine}{subject}") - 3)
     return line(Span(f"{at} ", Role.MUTED), Span(engine, Role.MUTED), Span(f"{subject}  "), *text, ground=ground)
 
 
-def has_engines(view: View) -> bool:
-    """Return whether entries are of several engines."""
-    return view.snapshot is not None and view.snapshot.fleet is not None
-
-
 def engine_of(entry: LogEntry, view: View) -> str:
     """Return the name of the engine that an entry is about; empty with no fleet."""
-    fleet = view.snapshot.fleet if view.snapshot is not None else None
-    return "" if fleet is None else entry.engine or fleet.me
+    return "" if view.fleet is None else entry.engine or view.fleet.me
 
 
 def event_spans(entry: LogEntry, room: int) -> list[Span]:
@@ -142,6 +137,63 @@ class EventInFull(Lines):
             return [rule("event", width), line(Span(f" {text}", Role.MUTED))]
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
-        where = f" at {engine_of(entry, view)}" if has_engines(view) else ""
-        return [rule(f"{at} UTC{where}", width), *[line(" ", Span(text, entry.role)) for text in sentence]]
+        where = f" at {engine_of(entry, view)}" if view.fleet is not None else ""
+        text = f"{entry.sentence.subject} {entry.text}"
+        return [rule(f"{at} UTC{where}", width), *paragraph(text, width, entry.role, lines=height - 1)]
+
+
+class RecentEvents(Lines):
+    """A rule, then as many of the newest entries as fit. It fills from the top, then moves up."""
+
+    ages: ClassVar[bool] = False  # an event stays true
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Return the rule and `height` - 1 entries."""
+        room = max(0, height - 1)
+        entries = view.events[-room:] if room else ()
+        shown = [event_line(entry, f" {clock(entry.at)}", view, width) for entry in entries]
+        if not shown and room:
+            shown = [Line((Span(" nothing happened yet", Role.MUTED),))] if view.snapshot else []
+        return [rule("what changed", width, note=folding(view)), *shown]
+
+
+# The events of one entity.
+
+CLOCK: Final = 10
+MAX_LINES: Final = 3
+"""Lines of a why-line; other entries have one."""
+
+
+class EntityHistory(Lines):
+    """A rule, then as many of the newest entries as fit."""
+
+    ages: ClassVar[bool] = False  # an event stays true
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Return the rule and the entries, from the top."""
+        room = max(0, height - 1)
+        shown = _newest_of(view, width, room)
+        if not shown and view.snapshot is not None:
+            shown = [line(Span(" no events of this entity yet", Role.MUTED))][:room]
+        return [rule("history", width), *shown]
+
+
+def _newest_of(view: View, width: int, room: int) -> list[Line]:
+    path, shown = view.selected.casefold(), list[Line]()
+    for entry in reversed(view.events):
+        if entry.sentence.subject.casefold() != path:
+            continue
+        where = f"{engine_of(entry, view)}: " if view.fleet is not None else ""
+        shown[:0] = _history_lines(entry, where, width, view.snapshot.at if view.snapshot else entry.at)
+        if len(shown) >= room:
+            return shown[len(shown) - room :]
+    return shown
+
+
+def _history_lines(entry: LogEntry, where: str, width: int, now: float) -> list[Line]:
+    most = MAX_LINES if entry.kind == StateChanged.kind else 1
+    parts = wrap(where + entry.text, width - CLOCK - 1, lines=most)
+    first = line(
+        Span(f" {time_or_day(entry.at, now):<{CLOCK - 1}}", Role.MUTED), Span(parts[0] if parts else "", entry.role)
+    )
+    return [first, *[line(" " * CLOCK, Span(part, entry.role)) for part in parts[1:]]]

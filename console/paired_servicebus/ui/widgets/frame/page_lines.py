@@ -11,7 +11,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness
+from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.time_format import clock, roughly
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction, for_key, in_key_line, label_width
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, spread, wrap
 from paired_servicebus.ui.state.summary import Level, summary
@@ -75,14 +77,10 @@ def _text(view: View, page: Page, named: set[Page]) -> str:
 
 def _count(view: View, page: Page) -> str:
     """Return the number of engines, or of clients; empty if there is one engine, or no gateway."""
-    snapshot = view.snapshot
     if page is Page.ENGINES:
-        fleet = snapshot.fleet if snapshot is not None else None
-        engines = len(fleet.engines) if fleet is not None else 1 + len(view.neighbours)
+        engines = len(view.fleet.engines) if view.fleet is not None else 1 + len(view.neighbours)
         return f" {engines}" if engines > 1 else ""
-    if page is Page.CLIENTS and snapshot is not None and snapshot.gateway is not None:
-        return f" {len(snapshot.gateway.clients)}"
-    return ""
+    return f" {len(view.clients)}" if page is Page.CLIENTS and view.gateway is not None else ""
 
 
 def _unwell(view: View) -> bool:
@@ -289,3 +287,35 @@ class TooSmall(Lines):
             BLANK,
             *[line(text) for text in wrap(need, width, lines=rows)],
         ]
+
+
+class PairingLine(Lines):
+    """The primary and its secondary on the left, the times on the right."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        if view.snapshot is None:
+            return ()
+        names = [
+            Span(" "),
+            Span(view.snapshot.primary),
+            Span(" backed by ", Role.MUTED),
+            *_secondary(view.snapshot.secondary, view.snapshot.readiness, view.now),
+        ]
+        return (spread(names, [Span(f"{view.snapshot.times} ", Role.MUTED)], width),)
+
+
+def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
+    """Return its name between a glyph, which is never cut, and the latest readiness in words, if there is room.
+
+    An engine that is not ready also has an alarm.
+    """
+    if found is None:  # not checked yet
+        return [Span(name)]
+    warnings = len(found.of(FindingVerdict.WARN))
+    if not found.ready:
+        glyph, words, role = "✗", f"not ready, checked {roughly(now - found.at)} ago", Role.FAILED_OVER
+    elif warnings:
+        glyph, words, role = "!", f"ready, {plural(warnings, 'warning')} (!)", Role.SUSPECT
+    else:
+        glyph, words, role = "●", "ready", Role.HEALTHY
+    return [Span(f"{glyph} ", role), Span(name), Span(f"  {words}", role)]
