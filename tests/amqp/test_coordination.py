@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from servicebus_amqp.nodes.coordination import admit_entity
+from servicebus_amqp.nodes.coordination import EntityScope
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
-from servicebus_amqp.server.server_connection import ServedSession
 
 
 @pytest.mark.parametrize(
@@ -23,13 +22,13 @@ from servicebus_amqp.server.server_connection import ServedSession
 )
 def test_only_a_spanning_session_sends_to_other_entities(spans: bool, acts: str, refused: str | None) -> None:
     """The first one names the entity of its receivers."""
-    scope = ServedSession(spans_entities=spans)
+    scope = EntityScope(spans_entities=spans)
     for act in acts.split(", "):
         way, entity = act.split()
         if act == refused:
             with pytest.raises(AmqpRefusal, match=r"cannot span multiple top-level entities .*has 'a'") as found:
-                admit_entity(scope, entity, is_send=way == "send")
+                scope.admit(entity, is_send=way == "send")
             assert found.value.condition == "amqp:not-allowed"
         else:
-            admit_entity(scope, entity, is_send=way == "send")
+            scope.admit(entity, is_send=way == "send")
         assert scope.entity == "a"

@@ -44,6 +44,7 @@ from paired_servicebus.trials.verify_command import (
     run_of,
 )
 from servicebus_amqp.access import Flaw, TokenError
+from servicebus_amqp.nodes import coordination
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol import handshake
 from servicebus_amqp.server import server_connection
@@ -51,7 +52,7 @@ from servicebus_sandbox import AsyncSandboxCredential, Behavior, NamespaceSpec, 
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import broker_links, management_node, message_codec, namespace_server
 from servicebus_sandbox.atom import entity_xml, management_api
-from servicebus_sandbox.broker import broker_errors, transaction
+from servicebus_sandbox.broker import broker_errors
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
 from servicebus_sandbox.broker.queues import intake
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
@@ -357,7 +358,7 @@ async def test_an_idle_link_is_detached(lab: Lab, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_transaction_ends_by_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
-    monkeypatch.setattr(transaction, "TIMEOUT_SECONDS", 1.0 if ends else 120.0)
+    monkeypatch.setattr(coordination, "TIMEOUT_SECONDS", 1.0 if ends else 120.0)
     monkeypatch.setattr(transaction_experiments, "TIMEOUT_SECONDS", 2.0)
     (one,) = (await lab.run(row("transaction-end"), slow=True)).results
     assert one.result == ("holds" if ends else "differs"), one.seen

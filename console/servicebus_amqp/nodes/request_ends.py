@@ -179,8 +179,8 @@ def write_reply(request: NodeRequest, reply: NodeReply, vocabulary: ReplyVocabul
     ).join()
 
 
-def read_reply(data: bytes) -> tuple[Any, NodeReply]:
-    """Return a node's reply in either vocabulary, and the id of its request. Raises DecodeError."""
+def read_reply(data: bytes) -> NodeReply:
+    """Return a node's reply in either vocabulary. Raises DecodeError."""
     found = split(data)
     properties = read_map(found.application_properties)
     status, description, condition = (
@@ -189,13 +189,12 @@ def read_reply(data: bytes) -> tuple[Any, NodeReply]:
     )
     if not isinstance(status, int):
         raise DecodeError(f"it carries no status, only {', '.join(map(str, properties)) or 'nothing'}")
-    reply = NodeReply(
+    return NodeReply(
         status=int(status),
         description=str(description or ""),
         condition=None if condition is None else str(condition),
         body=read_value(found.body) if found.body else None,
     )
-    return read_properties(found.properties).correlation_id, reply
 
 
 def refused(refusal: AmqpRefusal) -> NodeReply:
@@ -307,10 +306,7 @@ def key_of(address: NodeAddress) -> NodeKey:
 
 
 class ReplyEnd:
-    """The replies of one node to the client. `names`: those by which a request's `reply-to` may call it.
-
-    tag_prefix: tells these replies from others that leave on the same link.
-    """
+    """The replies of one node to the client. `names`: those by which a request's `reply-to` may call it."""
 
     def __init__(self, link: SenderLink, address: NodeAddress) -> None:
         self.link = link
@@ -318,7 +314,6 @@ class ReplyEnd:
         remote = link.remote
         target = None if remote is None else remote.target
         self.names = {link.name, None if target is None else getattr(target, "address", None)}
-        self.tag_prefix = b""
         self._settled = remote is not None and remote.snd_settle_mode == SETTLED_BY_SENDER
         self._sent = 0
 
@@ -330,7 +325,7 @@ class ReplyEnd:
         """Send a reply now, or when the client grants credit. Does nothing on a detached link."""
         if self.link.is_attached:
             self._sent += 1
-            self.link.send(reply, tag=self.tag_prefix + self._sent.to_bytes(4, "little"), settled=self._settled)
+            self.link.send(reply, tag=self._sent.to_bytes(4, "little"), settled=self._settled)
 
     def on_disposition(self, event: DispositionReceived) -> None:
         """Settle a reply that the client leaves to us."""

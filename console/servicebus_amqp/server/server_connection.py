@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from servicebus_amqp.access import Grants, ProvenAccess
 from servicebus_amqp.encoding.performatives import TransactionalState
+from servicebus_amqp.nodes.coordination import EntityScope
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     StrangerLimits,
@@ -298,17 +299,15 @@ class KeyBudget:
         self.in_hand.remove(size)
 
     def hold(self, size: int) -> None:
-        """Count bytes that a transaction holds. Raises AmqpRefusal: there would be no room for others."""
-        room = min(self._whole.room_to_hold, self.in_hand.room_to_hold)
-        if size > room:
+        """Count bytes that a transaction holds; a negative size frees them again.
+
+        Raises:
+            AmqpRefusal: there would be no room for others.
+        """
+        if size > max(0, min(self._whole.room_to_hold, self.in_hand.room_to_hold)):
             raise _beyond(self.name, f"{self.in_hand.held:,} bytes in open transactions")
         self._whole.hold(size)
         self.in_hand.hold(size)
-
-    def release(self, size: int) -> None:
-        """Count the end of what a transaction held."""
-        self._whole.hold(-size)
-        self.in_hand.hold(-size)
 
 
 def _beyond(name: str, what: str) -> AmqpRefusal:
@@ -397,18 +396,6 @@ def knows_outcome(link: ServedLink, event: e.DispositionReceived) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class ServedSession:
-    """A client's session.
-
-    spans_entities: its first link is a transaction coordinator, so its senders may be of several entities. entity: the
-    top-level entity of its first other link, in lower case; receivers are of this one. Both None: it has no link yet.
-    """
-
-    spans_entities: bool | None = None
-    entity: str | None = None
-
-
 class Backend(ABC):
     """What serves the links of one connection."""
 
@@ -458,7 +445,7 @@ class ServerConnection(Backend, Generic[Link]):
         """That of its key; None for a stranger."""
         self.largest = 0
         """Bytes of one message that the client may send."""
-        self.sessions: dict[e.LinkSession, ServedSession] = {}
+        self.sessions: dict[e.LinkSession, EntityScope] = {}
         settings = ConnectionSettings(
             container_id=name,
             max_frame_size=MAX_FRAME_SIZE,
@@ -545,7 +532,7 @@ class ServerConnection(Backend, Generic[Link]):
             link.on_end()
 
     def _on_begun(self, event: e.SessionBegun) -> None:
-        self.sessions[event.session] = ServedSession()
+        self.sessions[event.session] = EntityScope()
 
     def _on_ended(self, event: e.SessionEnded) -> None:
         self.sessions.pop(event.session, None)

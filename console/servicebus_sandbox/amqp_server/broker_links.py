@@ -24,7 +24,7 @@ from servicebus_amqp.encoding.performatives import (
     Released,
     TransactionalState,
 )
-from servicebus_amqp.nodes.coordination import admit_entity
+from servicebus_amqp.nodes.coordination import EntityScope, OpenTransaction, OpenTransactions
 from servicebus_amqp.nodes.request_ends import (
     SETTLED_BY_SENDER,
     AmqpRefusal,
@@ -55,10 +55,9 @@ from servicebus_amqp.protocol.links import (
     SenderLink,
 )
 from servicebus_amqp.protocol_errors import DecodeError
-from servicebus_amqp.server.server_connection import ServedLink, ServedSession
+from servicebus_amqp.server.server_connection import ServedLink
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.amqp_server import management_node
-from servicebus_sandbox.amqp_server.management_node import scope_of
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
 from servicebus_sandbox.broker.broker_errors import (
     BrokerError,
@@ -81,7 +80,7 @@ from servicebus_sandbox.broker.queues.message_queue import (
     Settling,
 )
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace, SendTarget
-from servicebus_sandbox.broker.transaction import Transaction, Transactions
+from servicebus_sandbox.broker.transaction import Transaction
 from servicebus_sandbox.faults import (
     UNKNOWN_CALLER,
     Caller,
@@ -180,8 +179,8 @@ class BrokerLinkOwner(Protocol):
     read_at: float
     is_holding: bool
     largest: int
-    sessions: dict[LinkSession, ServedSession]
-    transactions: Transactions
+    sessions: dict[LinkSession, EntityScope]
+    transactions: OpenTransactions[Transaction]
 
     @property
     def container_id(self) -> str | None:
@@ -254,15 +253,16 @@ class BrokerLink(ServedLink):
         """Return a refusal as the outcome of a message, or of its settlement."""
         return rejected(tracked(refusal, self.tracker))
 
-    def _transaction_of(self, state: TransactionalState) -> Transaction:
-        """Return the client's open transaction. Raises TransactionUnknown."""
-        return self.server.transactions.find(state.txn_id)
+    def _transaction_of(self, state: TransactionalState) -> OpenTransaction[Transaction]:
+        """Return the client's open transaction. Raises AmqpRefusal."""
+        self.server.node.namespace.agenda.run_due()  # locks and transactions that have ended on the clock end first
+        return self.server.transactions.find(state)
 
     def _enlist(self, state: TransactionalState, *, is_send: bool) -> Transaction:
-        """Return the transaction of an act on this entity. Raises TransactionUnknown, AmqpRefusal: one too many."""
+        """Return the transaction of an act on this entity. Raises AmqpRefusal: unknown, or an entity too many."""
         found = self._transaction_of(state)
-        admit_entity(scope_of(found), self.server.node.namespace.top_level(self.path), is_send=is_send)
-        return found
+        found.admit(self.server.node.namespace.top_level(self.path), is_send=is_send)
+        return found.acts
 
     # ------------------------------------------------------------------ faults
 
@@ -689,7 +689,7 @@ class RequestLink(BrokerLink):
         except BrokerError as error:
             return refused(tracked(refusal_of(error), self.tracker))
 
-    def perform(self, request: NodeRequest, transaction: Transaction | None) -> NodeReply:
+    def perform(self, request: NodeRequest, transaction: OpenTransaction[Transaction] | None) -> NodeReply:
         """Perform the request. Raises AmqpRefusal and BrokerError."""
         raise NotImplementedError
 
@@ -722,7 +722,7 @@ class CbsLink(RequestLink):
             named = ()
         return Caller(container_id=self.server.container_id, keys=frozenset(named))
 
-    def perform(self, request: NodeRequest, transaction: Transaction | None) -> NodeReply:
+    def perform(self, request: NodeRequest, transaction: OpenTransaction[Transaction] | None) -> NodeReply:
         node = self.server.node
         today = node.time_of_day()
         access = judge_token(request.properties, request.body, judge=node.authorization, now=today)
@@ -736,7 +736,7 @@ class ManagementLink(RequestLink):
     vocabulary = ReplyVocabulary.MANAGEMENT
     has_transactions = True
 
-    def perform(self, request: NodeRequest, transaction: Transaction | None) -> NodeReply:
+    def perform(self, request: NodeRequest, transaction: OpenTransaction[Transaction] | None) -> NodeReply:
         namespace = self.server.node.namespace
         for right in management_node.rights_for(request.operation, namespace.behaves):
             if not self.server.grants.allow(self.resource, right, self.server.node.clock()):

@@ -12,7 +12,6 @@ from typing import Any, Final
 from servicebus_amqp.access import CBS, NodeAddress, NodeKind, parse_address
 from servicebus_amqp.encoding.codec import Described, Symbol, ULong
 from servicebus_amqp.encoding.performatives import Coordinator, Source
-from servicebus_amqp.nodes.coordination import admit_entity
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
     accept_requests,
@@ -109,11 +108,9 @@ def _serve(server: BrokerLinkOwner, event: AttachRequested) -> None:
 def _admit_to_session(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> None:
     """Note the link in its session. Raises AmqpRefusal beside a coordinator, EntityNotFound."""
     session = server.sessions[link.session]
-    if session.spans_entities is None:
-        session.spans_entities = False
+    session.begin(with_coordinator=False)
     if session.spans_entities and address.kind is NodeKind.ENTITY:
-        entity = server.node.namespace.top_level(address.path)
-        admit_entity(session, entity, is_send=isinstance(link, ReceiverLink))
+        session.admit(server.node.namespace.top_level(address.path), is_send=isinstance(link, ReceiverLink))
 
 
 def _is_cut(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from servicebus_amqp.encoding.codec import Array, Described, Int, Timestamp, ULong
-from servicebus_amqp.nodes.coordination import EntityScope, admit_entity
+from servicebus_amqp.nodes.coordination import OpenTransaction
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, bad_argument
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import raw_of, read_message, show_message, value_of, write_message
@@ -150,12 +150,6 @@ MOST_PEEKED_BYTES: Final = 1024 * 1024
 """A reply with peeked messages ends at the message that reaches this size; the client requests the rest."""
 
 
-def scope_of(transaction: Transaction) -> EntityScope:
-    """Return what has the rule of its entities: its coordinator's session once that has a link to one, or itself."""
-    session: EntityScope | None = getattr(transaction.owner, "scope", None)
-    return transaction if session is None or session.entity is None else session
-
-
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """The body of a request to the entity at `path`. Getters raise AmqpRefusal for a missing or invalid argument."""
@@ -163,15 +157,15 @@ class Arguments:
     namespace: BrokerNamespace
     path: str
     values: Mapping[str, Any]
-    transaction: Transaction | None = None
+    transaction: OpenTransaction[Transaction] | None = None
 
     def do(self, act: Callable[[], object], hold: Callable[[], Act], *, is_send: bool = False) -> None:
         """Do an act now, or reserve it in the request's transaction."""
         if self.transaction is None:
             act()
         else:
-            admit_entity(scope_of(self.transaction), self.namespace.top_level(self.path), is_send=is_send)
-            self.transaction.include(hold)
+            self.transaction.admit(self.namespace.top_level(self.path), is_send=is_send)
+            self.transaction.acts.include(hold)
 
     @property
     def messages(self) -> MessageQueue:
@@ -235,7 +229,11 @@ class Arguments:
 
 
 def perform(
-    operation: str, namespace: BrokerNamespace, path: str, body: object, transaction: Transaction | None = None
+    operation: str,
+    namespace: BrokerNamespace,
+    path: str,
+    body: object,
+    transaction: OpenTransaction[Transaction] | None = None,
 ) -> dict[str, Any] | None:
     """Perform one operation on the entity at `path`. Return the reply's value, None for an empty reply.
 

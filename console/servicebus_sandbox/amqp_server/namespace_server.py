@@ -21,6 +21,7 @@ from functools import partial
 from typing import Final, cast
 
 from servicebus_amqp.access import TokenError, covers
+from servicebus_amqp.nodes.coordination import OpenTransactions
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, StrangerLimits, error_of
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection_settings import SaslCode
@@ -49,6 +50,7 @@ from servicebus_sandbox.amqp_server.message_codec import AmqpPropertyCodec
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.broker.transaction import Transaction
 from servicebus_sandbox.faults import (
     UNKNOWN_CALLER,
     Caller,
@@ -113,7 +115,10 @@ class AmqpServerProtocol(ServerConnection[BrokerLink], asyncio.Protocol, asyncio
         super().__init__(node.container_id, STRANGER_LIMITS)
         self.node = node
         self.container_id: str | None = None
-        self.transactions = node.namespace.transactions()
+        agenda = node.namespace.agenda
+        self.transactions: OpenTransactions[Transaction] = OpenTransactions(
+            lambda _: Transaction(), Transaction.roll_back, agenda.clock, agenda.call_at
+        )
         self._verdict = ConnectionVerdict.SERVE
         self._met: dict[CaseKey, ConnectionVerdict] = {}
         self._lines = {direction: DelayLine(self.stir) for direction in Direction}

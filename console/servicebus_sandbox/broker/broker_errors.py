@@ -147,16 +147,6 @@ class SessionNeeded(InvalidOperation):
         )
 
 
-class TransactionUnknown(BrokerError):
-    """A transaction that is not open on this connection. The words are the service's."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Transaction hasn't been declared yet, or has already been discharged. It may have timed out: the server "
-            "Transaction timeout is: 00:02:00"
-        )
-
-
 class TransactionRolledBack(BrokerError):
     """A commit that could not be done whole."""
 
@@ -165,7 +155,7 @@ class TransactionRolledBack(BrokerError):
 
 
 class TransactionLimit(BrokerError):
-    """More transactions, messages or bytes than are allowed."""
+    """More messages or bytes in a transaction than are allowed."""
 
 
 class FilterSyntaxError(BrokerError):

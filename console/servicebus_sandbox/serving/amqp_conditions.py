@@ -50,7 +50,6 @@ _BY_ERROR: Final[tuple[tuple[type[errors.BrokerError], str, int], ...]] = (
     (errors.SessionLockLost, "com.microsoft:session-lock-lost", 410),
     (errors.SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),
     (errors.MessageNotFound, "com.microsoft:message-not-found", 404),
-    (errors.TransactionUnknown, "amqp:transaction:unknown-id", 400),
     (errors.TransactionRolledBack, "amqp:transaction:rollback", 400),
     (errors.TransactionLimit, "amqp:resource-limit-exceeded", 403),
 )

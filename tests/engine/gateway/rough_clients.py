@@ -85,7 +85,9 @@ class FakePairing:
     def go_straight(self, *_: object, **__: object) -> bool:
         return False
 
-    async def send(self, data: bytes, message_format: int = 0, *, timeout: float | None = None) -> None:
+    async def send(
+        self, data: bytes, message_format: int = 0, *, timeout: float | None = None, act: None = None
+    ) -> None:
         if self.hold is not None:
             await self.hold.wait()
         if self.failure is not None:

@@ -37,7 +37,7 @@ from paired_servicebus.engine.gateway.front_links import seconds_for
 from paired_servicebus.engine.gateway.gateway_census import ClientTally, GatewayCensus, GatewayPlace
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.relayed_links import RelayedReplies
+from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
@@ -587,7 +587,7 @@ async def test_an_error_that_no_table_knows_is_retried_counted_and_named_once(
     link, manage = await client.sender("orders"), await client.management("orders")
     for name in ("schedule", "go_straight"):
         monkeypatch.setattr(EncodedSender, name, fail)
-    monkeypatch.setattr(RelayedReplies, "open", fail)
+    monkeypatch.setattr(RelayConnection, "exchange", fail)
     with caplog.at_level(logging.ERROR):
         for operation in ("schedule-message", "peek-message"):
             answer, _ = await manage.ask(asked(operation, link), {"messages": [ENTRY]})

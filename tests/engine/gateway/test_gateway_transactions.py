@@ -28,6 +28,7 @@ from servicebus_amqp.encoding.performatives import (
     TransactionalState,
     write_composite,
 )
+from servicebus_amqp.nodes import coordination
 from servicebus_amqp.protocol.links import Detached, DispositionReceived, SessionBegun, SessionEnded
 from servicebus_sandbox.faults import FaultTerms, Operation
 from tests.engine.gateway.relay_setting import BOTH, Setting, relay_setting
@@ -431,17 +432,10 @@ async def test_with_the_primary_its_acts_are_lost_and_the_coordinator_stays(plac
     await tx.send(sender, "a")
     heal = place.world.fault("refused")
     await until(lambda: place.open_transactions() == 0)
-    await until(lambda: tx_of(place)._lost)
     assert condition(await tx.send(sender, "b")) == "com.microsoft:timeout"
     assert condition(await tx.discharge()) == "amqp:transaction:rollback"
     heal()
     assert isinstance(await tx.ask(Declare()), Declared)
-
-
-def tx_of(place: Place) -> under_test.Transaction:
-    """The only open transaction of the gateway."""
-    (found,) = [one for each in place.setting.gateway.connections for one in each.transactions._open.values()]
-    return found
 
 
 async def test_an_act_without_an_answer_dooms_the_commit() -> None:
@@ -498,7 +492,7 @@ async def test_what_ends_a_transaction_frees_what_it_held(
     place: Place, end: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two minutes, a lost coordinator and a lost connection roll back: locks end in their time, sends are gone."""
-    monkeypatch.setattr(under_test, "SECONDS", 1.0 if end is _wait else 120.0)
+    monkeypatch.setattr(coordination, "TIMEOUT_SECONDS", 1.0 if end is _wait else 120.0)
     tx = await place.begun(spans=True)
     sender = await sender_to(tx)
     place.fail_over("audit")
@@ -519,7 +513,7 @@ async def test_the_end_of_the_gateway_waits_for_open_transactions(place: Place) 
     sender = await sender_to(tx)
     await tx.send(sender, "a")
     closing = asyncio.ensure_future(place.setting.gateway.close(30))
-    await until(lambda: any(each.transactions._on_last_end for each in place.setting.gateway.connections))
+    await until(lambda: any(each.transactions._is_draining for each in place.setting.gateway.connections))
     assert condition(await tx.ask(Declare())) == "com.microsoft:timeout"
     await tx.send(sender, "b")
     assert await tx.discharge() == ACCEPTED

@@ -21,15 +21,14 @@ from azure.servicebus.exceptions import (
 
 from paired_servicebus.core.errors import WireLinkError, WireRequestError, WireTimeoutError
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, MessageReceived, Record
-from paired_servicebus.engine.gateway.front_links import ATTACHING_SECONDS, HOLDING_SECONDS, RelayConnection
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.engine.gateway.relay_connection import ATTACHING_SECONDS, HOLDING_SECONDS, RelayConnection
 from paired_servicebus.engine.gateway.relayed_links import SESSION_FILTER
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.client_connection import OURS, AttachFields
+from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
-from servicebus_amqp.access import parse_address
 from servicebus_amqp.encoding.codec import Int, Symbol, UInt
 from servicebus_amqp.encoding.performatives import Modified, Source
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived
@@ -180,7 +179,7 @@ async def test_a_request_to_a_primary_that_is_away_is_answered_with_408(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """management answers 408 within 10 s"""
-    monkeypatch.setattr("paired_servicebus.engine.gateway.relayed_links.REPLY_SECONDS", 0.3)
+    monkeypatch.setattr("paired_servicebus.engine.gateway.front_links.REPLY_SECONDS", 0.3)
     client = await setting.client(LISTEN)
     async with client.get_queue_receiver("orders") as receiver:
         assert await receiver.peek_messages(1) == []
@@ -324,11 +323,10 @@ async def test_an_attach_to_a_silent_primary_is_answered_in_its_clients_time(
     monkeypatch.setattr(relay, "run", silent)
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
     monkeypatch.setattr(asyncio, "sleep", loop.sleep)
-    address = parse_address("orders")
     with pytest.raises(WireTimeoutError):
-        await relay.relayed_receiver(
-            address, OURS, on_delivery=ignore, on_settled=ignore, on_lost=ignore, timeout=timeout,
-            patience=patience,
+        await relay.persist(
+            lambda seconds: relay.receiver("orders", on_delivery=ignore, on_lost=ignore, timeout=seconds),
+            timeout, patience,
         )  # fmt: skip
     assert least <= loop.now - 1000.0 <= most
 

@@ -21,7 +21,7 @@ from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.core.errors import BacklogMessageSizeError, WireConnectionError, WireLinkError, WireTimeoutError
 from paired_servicebus.core.model.envelope import RESERVED
 from paired_servicebus.engine.gateway import admission, front_connection, front_links
-from paired_servicebus.engine.gateway import front_connection as client_socket
+from paired_servicebus.engine.gateway import front_socket as client_socket
 from paired_servicebus.engine.gateway.admission import OperatorLines, admission_of
 from paired_servicebus.engine.gateway.front_connection import FrontConnection
 from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES

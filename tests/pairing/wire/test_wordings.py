@@ -11,7 +11,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from paired_servicebus.core.errors import PairedError, WireConnectionError, WireError, WireLinkError, WireRequestError
 from paired_servicebus.core.model.verdict import LOST_LINKS, FailureKind, judge, kind_of
-from paired_servicebus.engine.gateway.front_links import error_of_end, error_of_refusal
+from paired_servicebus.engine.gateway.relay_connection import error_of_end, error_of_refusal
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, is_idle_detach
 from paired_servicebus.pairing.amqp_client.endpoint import connection_failure, failure_of, link_failure, token_failure
 from servicebus_amqp.encoding.codec import Symbol

@@ -325,6 +325,15 @@ async def test_a_client_that_hangs_holds_nothing_beyond_its_lock(port, begun, co
     assert condition(await begun.discharge()) == "amqp:transaction:rollback"
 
 
+async def test_a_lock_that_has_ended_on_the_clock_counts_before_the_broker_runs(port, begun):
+    sender = await sender_to(begun)
+    await begun.send(sender, "a", state=None)
+    link, (delivery,) = await received(begun)
+    await begun.settle(link, delivery, ACCEPTED)
+    port.clock.ahead += 61
+    assert condition(await begun.discharge()) == "amqp:transaction:rollback"
+
+
 async def test_a_coordinator_needs_no_token_and_open_transactions_are_bounded(connect):
     tx = await Tx(await connect()).attach()
     answers = []

@@ -19,7 +19,7 @@ from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSetting
 from servicebus_sandbox.broker.message import Message
 from servicebus_sandbox.broker.queues.message_queue import COMPLETE, RELEASE, Consumer, Settlement, Settling
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.broker.transaction import MAX_MESSAGES, MAX_OPEN, TIMEOUT_SECONDS, Transaction
+from servicebus_sandbox.broker.transaction import MAX_MESSAGES, Transaction
 
 KB = 1024
 ABANDON, DEAD_LETTER, DEFER = (Settlement(kind) for kind in (Settling.ABANDON, Settling.DEAD_LETTER, Settling.DEFER))
@@ -39,15 +39,13 @@ class Place:
     """A queue with one locked message "a" and a scheduled one, and an open transaction."""
 
     world: World
-    transaction: Transaction = field(init=False)
+    transaction: Transaction = field(default_factory=Transaction)
 
     def __post_init__(self) -> None:
         queue = self.queue = self.world.namespace.queue("orders")
-        self.transactions = self.world.namespace.transactions()
         queue.intake.send([make_message("a")])
         self.locked = token_of(self.world.receiver(queue.messages).receive_one())
         (self.later,) = queue.intake.send([make_message("later", scheduled_at=self.world.clock.now + 1000)])
-        self.transaction = self.transactions.declare(self)
 
     def send(self, *names: str, to: str = "orders", **fields: Any) -> None:
         intake = self.world.namespace.send_target(to).intake
@@ -61,10 +59,7 @@ class Place:
         self.transaction.include(lambda: self.queue.intake.schedule.hold([self.later]))
 
     def commit(self) -> None:
-        self.transactions.discharge(self.transaction.id, fail=False)
-
-    def roll_back(self) -> None:
-        self.transactions.discharge(self.transaction.id, fail=True)
+        self.transaction.commit()
 
     def seen(self, path: str = "orders") -> list[object]:
         return [stored.message.payload for stored in self.world.namespace.message_queue(path).peek(0, 100)]
@@ -86,32 +81,17 @@ def test_nothing_is_seen_before_the_commit_and_all_at_once_after_it(place: Place
     assert place.seen() == ["b", "c", "d"]
 
 
-def _lose_coordinator(place: Place) -> None:
-    place.transactions.end_those_of(place)
-
-
-def _wait_for_time_out(place: Place) -> None:
-    place.queue.messages.renew(place.locked)
-    for _ in range(6):
-        place.world.pass_time(TIMEOUT_SECONDS / 6)
-        place.queue.messages.renew(place.locked)
-
-
-@pytest.mark.parametrize("end", [Place.roll_back, _lose_coordinator, _wait_for_time_out])
-def test_every_other_end_undoes_all_acts_and_the_lock_goes_on(place: Place, end: Callable[[Place], None]) -> None:
+def test_a_rollback_undoes_all_acts_and_the_lock_goes_on(place: Place) -> None:
     """A rollback, a lost coordinator and two minutes undo all [...], and no delivery is counted."""
     place.send("b")
     place.settle(ABANDON)
     place.cancel()
-    end(place)
+    place.transaction.roll_back()
     assert place.seen() == ["a", "later"]
     assert place.queue.messages.peek(0, 1)[0].delivery_count == 0
     place.queue.messages.settle(place.locked, COMPLETE)
     place.queue.intake.schedule.cancel([place.later])
     assert place.seen() == []
-    assert len(place.transactions) == 0
-    with pytest.raises(errors.TransactionUnknown, match="declared yet, or has already been discharged"):
-        place.commit()
 
 
 def _end_lock(place: Place) -> None:
@@ -143,21 +123,14 @@ def test_a_commit_that_cannot_be_done_whole_is_refused_whole(
     assert place.seen() == left
 
 
-def test_a_lock_that_has_ended_on_the_clock_counts_before_the_broker_runs(place: Place) -> None:
-    place.settle()
-    place.world.clock.now += 31
-    with pytest.raises(errors.TransactionRolledBack, match="lock"):
-        place.commit()
-
-
 def test_a_message_in_a_transaction_is_settled_by_no_other_act(place: Place) -> None:
     place.settle()
-    other = place.transactions.declare(place)
+    other = Transaction()
     with pytest.raises(errors.MessageHeld):
         place.queue.messages.settle(place.locked, RELEASE)
     with pytest.raises(errors.MessageHeld):
         other.include(lambda: place.queue.messages.hold(place.locked, DEFER))
-    place.transactions.discharge(other.id, fail=False)
+    other.commit()
     place.commit()
     assert place.seen() == ["later"]
 
@@ -166,10 +139,9 @@ def test_a_held_cancellation_holds_the_message_beyond_its_time(place: Place) -> 
     place.cancel()
     with pytest.raises(errors.MessageNotFound):
         place.queue.intake.schedule.cancel([place.later])
-    place.transaction.ends_at += 2000
     place.world.pass_time(1001)
     assert len(place.queue.intake.schedule) == 1
-    place.roll_back()
+    place.transaction.roll_back()
     place.world.pass_time(0)
     assert len(place.queue.intake.schedule) == 0
     assert "later" in place.seen()
@@ -190,10 +162,10 @@ def test_room_is_kept_for_held_messages(place: Place) -> None:
 def test_a_duplicate_is_dropped_at_the_commit_and_a_rollback_leaves_no_trace(world: World) -> None:
     world.namespace.create_queue("unique", QueueSettings(requires_duplicate_detection=True))
     place = Place(world)
-    for end in (place.roll_back, place.commit, place.commit):
-        place.transaction = place.transactions.declare(place)
+    for end in (Transaction.roll_back, Transaction.commit, Transaction.commit):
+        place.transaction = Transaction()
         place.send("a", to="unique", message_id="1")
-        end()
+        end(place.transaction)
     assert place.seen("unique") == ["a"]
 
 
@@ -202,7 +174,7 @@ def test_a_sessions_state_changes_at_the_commit_and_only_for_its_holder(world: W
     sessions = world.namespace.queue("sess").messages
     for spoiled, state in ((False, b"new"), (True, b"new")):
         holder = world.receiver(sessions, session="s")
-        place.transaction = place.transactions.declare(place)
+        place.transaction = Transaction()
         new = b"never" if spoiled else b"new"
         place.transaction.include(lambda new=new: sessions.hold_session_state("s", new))
         if spoiled:
@@ -231,18 +203,8 @@ def test_a_transaction_sends_at_most_256_mb(place: Place) -> None:
     place.send("a", "b", size=100 * KB * KB)
     with pytest.raises(errors.TransactionLimit, match="at most 268,435,456 bytes"):
         place.send("c", size=100 * KB * KB)
-    place.roll_back()
+    place.transaction.roll_back()
     assert place.queue.size_bytes < KB
-
-
-def test_a_connection_has_at_most_1000_open_transactions(place: Place) -> None:
-    """A connection has at most 1,000 open ones."""
-    for _ in range(MAX_OPEN - 1):
-        place.transactions.declare(place)
-    with pytest.raises(errors.TransactionLimit, match="1000 open transactions"):
-        place.transactions.declare(place)
-    place.transactions.end_those_of(place)
-    assert len(place.transactions) == 0
 
 
 # -- all rules at once, against a model ---------------------------------------------------------------------------
@@ -270,7 +232,6 @@ class OpenOne:
     """A transaction as the model knows it: its acts as (queue, kind, subject)."""
 
     real: Transaction
-    ends_at: float
     spans: bool
     entity: str | None = None
     acts: list[tuple[str, Any, Any]] = field(default_factory=list)
@@ -281,7 +242,6 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 1000.0
         self.namespace = BrokerNamespace("n", clock=lambda: self.now)
-        self.transactions = self.namespace.transactions()
         self.got: list[Any] = []
         self.consumers: dict[str, Consumer] = {}
         for name in QUEUES:
@@ -344,8 +304,6 @@ class TransactionMachine(RuleBasedStateMachine):
     def pass_time(self, seconds: int) -> None:
         self.now += seconds
         self.namespace.run()
-        for one in [one for one in self.open if one.ends_at <= self.now]:
-            self.undo(one)
         for known in [k for held in self.model.values() for k in held if k.token and k.locked_until <= self.now]:
             known.token, known.failures = None, known.failures + 1
 
@@ -355,8 +313,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(spans=st.booleans())
     def declare(self, spans: bool) -> None:
         entity = "a" if spans else None
-        real = self.transactions.declare(self)
-        self.open.append(OpenOne(real, self.now + TIMEOUT_SECONDS, spans, entity))
+        self.open.append(OpenOne(Transaction(), spans, entity))
 
     def include(
         self, one: OpenOne, queue: str, act: tuple[Any, Any], hold: Callable[[], Any], *, is_send: bool
@@ -424,23 +381,20 @@ class TransactionMachine(RuleBasedStateMachine):
     def end_by_commit(self, one: OpenOne) -> None:
         if not all(self.is_possible(*act) for act in one.acts):
             with pytest.raises(errors.TransactionRolledBack):
-                self.transactions.discharge(one.real.id, fail=False)
+                one.real.commit()
             self.undo(one)
             return
-        self.transactions.discharge(one.real.id, fail=False)
+        one.real.commit()
         acts = one.acts
         self.undo(one)
         for act in acts:
             self.apply(*act)
 
     @precondition(lambda self: self.open)
-    @rule(is_lost=st.booleans())
-    def roll_back(self, is_lost: bool) -> None:
-        if is_lost:
-            self.transactions.end_those_of(self)
+    @rule()
+    def roll_back(self) -> None:
         for one in list(self.open):
-            if not is_lost:
-                self.transactions.discharge(one.real.id, fail=True)
+            one.real.roll_back()
             self.undo(one)
 
     def is_possible(self, queue: str, kind: Any, subject: Any) -> bool:
@@ -484,7 +438,6 @@ class TransactionMachine(RuleBasedStateMachine):
             ]
             assert found == [(k.name, k.number, k.failures, k.token) for k in self.model[name]]
             assert sorted(s.message.payload for s in queue.dead_letters.peek(0, 999)) == sorted(self.dead[name])
-        assert len(self.transactions) == len(self.open)
 
 
 TestTransactionMachine = TransactionMachine.TestCase

@@ -1,48 +1,31 @@
-"""The links of one client of the gateway: senders to entities, `$cbs`, and `$management` for schedules; the relay.
+"""The links of one client of the gateway: senders to entities, `$cbs`, and `$management`.
 
-Accepted means that a namespace has it: a message is settled with the outcome of its paired send, not before. Not here:
-what is relayed.
+Accepted means that a namespace has it: a message is settled with the outcome of its paired send, not before. Schedule
+and cancel go through the pairing; every other request to `$management` goes to the primary as it is, but for the ids
+that lead its reply back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
-from paired_servicebus.core.errors import (
-    ScheduledInBacklogError,
-    WireConnectionError,
-    WireError,
-    WireLinkError,
-    WireRequestError,
-)
+from paired_servicebus.core.errors import ScheduledInBacklogError, WireError, WireRequestError
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
-from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.engine.gateway.gateway_census import ClientTally
-from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing
-from paired_servicebus.engine.gateway.send_refusals import refusal_of_send, rejection_of
-from paired_servicebus.pairing.amqp_client.client_connection import (
-    AttachFields,
-    ClientConnection,
-    OnDelivery,
-    OnLost,
-    OnOutcome,
-    WireReceiver,
-    WireSender,
-)
-from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
-from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, ReconnectingConnection
+from paired_servicebus.engine.gateway.front_socket import FrontLink, FrontSocket
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight
+from paired_servicebus.engine.gateway.relay_connection import refusal_of_relay
+from paired_servicebus.engine.gateway.send_refusals import SEND_SECONDS, TIMEOUT, rejection_of
+from paired_servicebus.engine.gateway.transactions import FrontAct, FrontTransactions, Transaction
 from paired_servicebus.pairing.envelope_codec import is_ping
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
-from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender, SendTransaction
-from servicebus_amqp.access import Flaw, Grants, NodeAddress, ProvenAccess, TokenError
+from paired_servicebus.pairing.sending.encoded_sender import CANCEL, SCHEDULE, EncodedSender
+from servicebus_amqp.access import Flaw, NodeAddress, TokenError
 from servicebus_amqp.encoding.codec import Array
+from servicebus_amqp.encoding.message_sections import read_properties, split, write_properties
 from servicebus_amqp.encoding.performatives import ACCEPTED, DeliveryState, Error, Rejected, TransactionalState
 from servicebus_amqp.nodes.request_ends import (
     AmqpRefusal,
@@ -54,205 +37,30 @@ from servicebus_amqp.nodes.request_ends import (
     bad_argument,
     bad_token,
     error_of,
+    no_reply_link,
     read_put_token,
     refused,
     too_many_replies,
     unauthorized,
     write_reply,
 )
-from servicebus_amqp.protocol.connection import Session
 from servicebus_amqp.protocol.links import (
     DeliveryReceived,
     DeliveryTooLarge,
     DispositionReceived,
-    Link,
-    LinkSession,
     ReceiverLink,
     SenderLink,
 )
 from servicebus_amqp.protocol_errors import Condition
-from servicebus_amqp.server.server_connection import KeyBudget, ServedLink, ServedSession
 
-# The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
-#
-# Everything relayed goes to the primary, whether an entity has failed over or not. While the primary is away, an attach
-# is tried again for 50 seconds before it is refused, or as long as its client waits if that is less. Older clients loop
-# tightly on fast refusals; JavaScript waits 30 seconds after each, and would be back long after the primary. Nothing is
-# read from the primary while the client has no room for it.
-
-IDLE_SECONDS: Final = 20.0
-"""Seconds within which the primary must send something; a silent one holds receivers no longer."""
-CONNECTING_SECONDS: Final = 5.0
-ATTACHING_SECONDS: Final = 10.0
-HOLDING_SECONDS: Final = 50.0
-"""Seconds for which an attach waits for a primary that is away; Java and JavaScript wait 60 themselves."""
-LAST_TRY_SECONDS: Final = 1.0
-"""Seconds that a try has at least, so that an attach ends so long after its time at most."""
-_RETRY_SECONDS: Final = 0.25
-"""Seconds between tries of one attach; the connection's own pauses are longer after a while."""
-_MAX_PAUSE: Final = 2.0
-_ANSWERS: Final = (FailureKind.NOT_FOUND, FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
-"""Failures that a primary answers with, besides the refusal of a link."""
-
-T = TypeVar("T", WireReceiver, WireSender)
-SessionOpener = Callable[[ClientConnection], Awaitable[Session]]
-"""Returns a session of the primary's for links of one session of a client. Raises WireError."""
-
-
-class RelayConnection(ReconnectingConnection):
-    """One client's connection to the primary, with the engine's own credential. Its tasks end with it."""
-
-    def __init__(self, endpoint: Endpoint, *, holding: float = HOLDING_SECONDS) -> None:
-        super().__init__(
-            endpoint,
-            name="paired-gateway",
-            idle_timeout=IDLE_SECONDS,
-            backoff=Backoff(random.random, first=_RETRY_SECONDS, most=_MAX_PAUSE),
-            connecting=CONNECTING_SECONDS,
-        )
-        self._holding = holding
-        self._work: set[asyncio.Task[None]] = set()
-        self._full: set[Callable[[], bool]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a task of a link."""
-        task = asyncio.get_running_loop().create_task(work, name=f"relay to {self.endpoint.hostname}")
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return task
-
-    async def close(self) -> None:
-        await end_all(tuple(self._work), CLOSING)
-        await super().close()
-
-    async def relayed_receiver(
-        self,
-        address: NodeAddress,
-        fields: AttachFields,
-        *,
-        on_delivery: OnDelivery,
-        on_settled: OnOutcome,
-        on_lost: OnLost,
-        timeout: float = ATTACHING_SECONDS,
-        patience: float = inf,
-        opener: SessionOpener | None = None,
-    ) -> WireReceiver:
-        """Attach to a node for the messages of a client's link. Raises WireError.
-
-        patience: the client's seconds. opener: of its session; None: it shares one.
-        """
-
-        async def attach(line: ClientConnection) -> WireReceiver:
-            await line.authorizer.authorize(address.path)
-            own = fields if opener is None else replace(fields, session=await opener(line))
-            return await line.attach_receiver(
-                address.resource, on_delivery=on_delivery, on_settled=on_settled, on_lost=on_lost, fields=own
-            )
-
-        return await self._attach(attach, timeout, address, patience)
-
-    async def relayed_sender(
-        self, address: NodeAddress, fields: AttachFields, *, on_outcome: OnOutcome, on_lost: OnLost
-    ) -> WireSender:
-        """Attach to a node for the requests of a client's link. Raises WireError."""
-
-        async def attach(line: ClientConnection) -> WireSender:
-            await line.authorizer.authorize(address.path)
-            return await line.attach_sender(address.resource, on_outcome=on_outcome, on_lost=on_lost, fields=fields)
-
-        return await self._attach(attach, ATTACHING_SECONDS, address)
-
-    # -- room of the client -----------------------------------------------------------------------------------
-
-    def hold_back(self, is_full: Callable[[], bool]) -> None:
-        """Read nothing more until `is_full` is no longer so, as `relieve` finds."""
-        self._full.add(is_full)
-        self._hold_reading(True)
-
-    def relieve(self) -> None:
-        """Read again if there is room for it."""
-        if self._full:
-            self._full = {is_full for is_full in self._full if is_full()}
-            self._hold_reading(bool(self._full))
-
-    def _hold_reading(self, held: bool) -> None:
-        if self._line is not None:
-            self._line.hold_reading(held)
-
-    # -- inside -----------------------------------------------------------------------------------------------
-
-    async def _attach(
-        self,
-        attach: Callable[[ClientConnection], Coroutine[Any, Any, T]],
-        timeout: float,
-        address: NodeAddress,
-        patience: float = inf,
-    ) -> T:
-        """Attach; a primary that is away is tried again for a while. Raises WireError.
-
-        An attach for the next session may be answered later than that: the primary waits for a message.
-        """
-        loop = asyncio.get_running_loop()
-        last = loop.time() + min(self._holding, patience)
-        ends = last if timeout <= ATTACHING_SECONDS else max(last, loop.time() + timeout)
-        seconds = timeout
-        while True:
-            try:
-                return await self.run(attach, seconds, f"attaching to {address.resource}")
-            except WireError as error:
-                left = last - loop.time()
-                if left <= 0 or is_answer(error):
-                    raise
-                await asyncio.sleep(min(left, _RETRY_SECONDS))
-            seconds = min(timeout, max(LAST_TRY_SECONDS, ends - loop.time()))
-
-
-def is_answer(error: WireError) -> bool:
-    """Return whether the primary answered with this error; otherwise it is away."""
-    return isinstance(error, WireLinkError) or kind_of(error) in _ANSWERS
-
-
-def refusal_of_relay(error: WireError) -> AmqpRefusal:
-    """Return the refusal of a link or a request that the primary did not serve."""
-    refusal = refusal_of_send(error)
-    if kind_of(error) is FailureKind.NOT_FOUND:
-        return AmqpRefusal(Condition.NOT_FOUND, refusal.description, 404)
-    return refusal
-
-
-def error_of_refusal(error: WireError) -> Error:
-    """Return the error of a refused attach: the primary's own, or one that every client retries."""
-    return _peers_error(error) or error_of(refusal_of_relay(error))
-
-
-def error_of_end(error: WireError) -> Error | None:
-    """Return the error of a detach: the primary's own; `detach-forced` if its connection was lost."""
-    if isinstance(error, WireLinkError):
-        return _peers_error(error)
-    return Error(condition=Condition.DETACH_FORCED, description=refusal_of_send(error).description)
-
-
-def _peers_error(error: WireError) -> Error | None:
-    """Return the primary's error; a forced close of the connection would end the client's own."""
-    found = error.peers_error if isinstance(error, WireLinkError) else None
-    if not isinstance(found, Error):
-        return None
-    if found.condition == Condition.CONNECTION_FORCED:
-        return Error(condition=Condition.DETACH_FORCED, description=found.description, info=found.info)
-    return found
-
-
-def closed_by_client(path: str) -> WireError:
-    """Return the reason of a link that ends because the client's has."""
-    return WireConnectionError(f"the client's link to {path} ended")
-
-
-SEND_SECONDS: Final = 25.0
-"""The whole time of a send: less than the time-out of every SDK for one try."""
 PING_SECONDS: Final = 10.0
 """For a client's ping, such as that of `paired check`: it is never parked, and its failure fails nothing over."""
 SENDER_CREDIT: Final = 500
 """The most unsettled messages of one link: more than a client has in flight at any round trip to a region."""
+REPLY_SECONDS: Final = 9.5
+"""Seconds for a relayed request; a client has its answer within ten."""
+MAX_WAITING_BYTES: Final = 1024 * 1024
+"""Bytes of replies that wait for a client's credit before nothing more is read from the primary."""
 MAX_WAITING_REPLIES: Final = 100
 """The most replies that wait for a client's credit: it has as many requests under way, and no more."""
 
@@ -261,120 +69,33 @@ _SHARE: Final = 0.9
 _OVERTIME: Final = 1.05
 """Of a request's time, for a call that has not ended by itself; its own end names the reason."""
 
+_VENDOR: Final = "com.microsoft:"
+
+RIGHTS: Final[dict[str, GatewayRight]] = {
+    f"{_VENDOR}{operation}": right
+    for right, operations in {
+        GatewayRight.SEND: ("schedule-message", "cancel-scheduled-message"),
+        GatewayRight.LISTEN: (
+            "peek-message",
+            "renew-lock",
+            "receive-by-sequence-number",
+            "update-disposition",
+            "set-session-state",
+            "get-session-state",
+            "renew-session-lock",
+            "get-message-sessions",
+            "batch-delete-messages",
+            "add-rule",
+            "remove-rule",
+            "enumerate-rules",
+        ),
+    }.items()
+    for operation in operations
+}
+"""The right of each operation, as of the namespace itself; any other may do anything and needs Manage."""
+
 SenderFinder = Callable[[], Awaitable[EncodedSender]]
 """Returns an entity's sender once the entity is known to exist. Raises AmqpRefusal, PairedError."""
-
-
-class OpenAct(SendTransaction, Protocol):
-    """One link's part in an open transaction, as the links use it."""
-
-    @property
-    def transaction(self) -> OpenTransaction: ...
-
-
-class OpenTransaction(Protocol):
-    """An open transaction, as the links use it."""
-
-    id: bytes
-    order: asyncio.Lock
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run an act; the discharge waits for it."""
-
-    def wait_for(self, act: asyncio.Future[Any]) -> None:
-        """Have the discharge wait for an act."""
-
-    def lose(self, why: str) -> None:
-        """Note that an act has no answer."""
-
-    def note_refusal(self, text: str) -> None:
-        """Note a refused send."""
-
-    async def state_at_primary(self) -> TransactionalState:
-        """Return the primary's state of it. The caller has `order`. Raises WireError, AmqpRefusal."""
-
-
-class OpenTransactions(Protocol):
-    """The open transactions of one connection, as the links use them."""
-
-    def find(self, state: DeliveryState | None) -> OpenTransaction:
-        """Return the transaction of a state. Raises AmqpRefusal."""
-
-    def enlist(self, state: DeliveryState | None, link: Link, address: NodeAddress, *, is_send: bool) -> OpenAct:
-        """Return a link's part in the transaction of an act. Raises AmqpRefusal."""
-
-
-class FrontOwner(Protocol):
-    """A link's view of its connection."""
-
-    grants: Grants
-    budget: KeyBudget | None
-    tally: ClientTally
-    sessions: dict[LinkSession, ServedSession]
-
-    @property
-    def transactions(self) -> OpenTransactions: ...
-
-    @property
-    def keys(self) -> KeyRing: ...
-
-    def now(self) -> float:
-        """Return the time of day, in epoch seconds."""
-
-    def warn(self, kind: str, text: str) -> None:
-        """Log a line for the operator, at most one of its kind a minute."""
-
-    def touch(self) -> None:
-        """Schedule a write."""
-
-    def touch_after_read(self) -> None:
-        """Write at the end of the present read of the primary."""
-
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a task that ends with the connection at the latest, unless it is a send."""
-
-    def opener_of(self, link: Link) -> SessionOpener | None:
-        """Return how the primary's session for a receiver is opened; None: it shares one."""
-
-    def grant(self, access: ProvenAccess) -> None:
-        """Store proven access. Raises AmqpRefusal."""
-
-    def turn_away(self, why: TurnedAway, text: str) -> None:
-        """Count a refusal of what the client may not do, for the operator."""
-
-    def refusal(self, error: Exception) -> AmqpRefusal:
-        """Return the answer to what ended with `error`; a kind that no table knows is counted, and logged once."""
-
-    @property
-    def relay(self) -> RelayConnection:
-        """The connection to the primary for what is relayed."""
-
-    def refused(self, link: Link, error: Error, *, by_primary: bool) -> None:
-        """Refuse a link. by_primary: the refusal is the primary's."""
-
-    def end_lost(self, link: SenderLink, error: Error | None, *, with_connection: bool) -> None:
-        """Detach a receiver that the primary has ended, with its connection or alone."""
-
-    def reply_ends(self) -> list[ReplyEnd]: ...
-    def replies_of(self, end: ReplyEnd | None) -> FrontReplies | None: ...
-    def pause(self, reason: str) -> None: ...
-    def resume(self, reason: str) -> None: ...
-    def end_beyond(self, refusal: AmqpRefusal) -> None: ...
-
-
-class FrontLink(ServedLink):
-    """A link in service. `resource`: the path that a token has to cover; empty for $cbs."""
-
-    direction: LinkDirection | None = None
-    """Its use, for the operator; None: it is not counted."""
-
-    def __init__(self, owner: FrontOwner, resource: str, right: GatewayRight | None) -> None:
-        self.owner = owner
-        self.resource = resource
-        self.right = right
-
-    def drain(self) -> None:
-        """Grant no more credit: the gateway ends."""
 
 
 class FrontSender(FrontLink):
@@ -383,9 +104,17 @@ class FrontSender(FrontLink):
     direction = LinkDirection.SENDS
     has_transactions = True
 
-    def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress, sender: EncodedSender) -> None:
+    def __init__(
+        self,
+        owner: FrontSocket,
+        link: ReceiverLink,
+        address: NodeAddress,
+        sender: EncodedSender,
+        transactions: FrontTransactions,
+    ) -> None:
         super().__init__(owner, address.resource, GatewayRight.SEND)
         self._address = address
+        self._transactions = transactions
         self.tally = owner.tally.sends_to(address.path)
         self.link = link
         self._sender = sender
@@ -403,57 +132,55 @@ class FrontSender(FrontLink):
         owner, sender, data, form = self.owner, self._sender, event.payload, event.message_format
         self._budget.add(len(data), owner)
         self.tally.bytes_in_hand += len(data)
-        if event.state is not None:
-            self._include(event)
-            return
-        if is_ping(data):
+        act: FrontAct | None = None
+        if event.state is None and is_ping(data):
             owner.start(self._finish(event, sender.ping(data, timeout=PING_SECONDS)))
             return
         try:
-            goes = sender.go_straight(data, form, partial(self._on_straight_end, event), timeout=SEND_SECONDS)
+            if event.state is not None:
+                act = self._transactions.send_act(event, self._address, sender)
+            on_end = partial(self._on_straight_end, event, act)
+            goes = sender.go_straight(data, form, on_end, timeout=SEND_SECONDS, act=act)
         except Exception as error:  # noqa: BLE001 - any error is the outcome of this message alone
-            self._refuse(event, error)
-        else:
-            if not goes:
-                owner.start(self._finish(event, sender.send(data, form, timeout=SEND_SECONDS)))
-
-    def _on_straight_end(self, event: DeliveryReceived, rest: Coroutine[Any, Any, None] | None) -> None:
-        if rest is None:  # in a read of the primary
-            self._settle(event, ACCEPTED)
-            self.owner.touch_after_read()
-        else:
-            self.owner.start(self._finish(event, rest))
-
-    def _include(self, event: DeliveryReceived) -> None:
-        """Make a send an act of its transaction."""
-        try:
-            act = self.owner.transactions.enlist(event.state, self.link, self._address, is_send=True)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._refuse(event, error)
+            self._refuse(event, error, act)
             return
-        sending = self._sender.send_in(act, event.payload, event.message_format, timeout=SEND_SECONDS)
-        act.transaction.start(self._finish(event, sending, act.transaction))
+        if goes and act is not None:
+            act.transaction.count(1)
+        elif not goes:
+            self._start(event, sender.send(data, form, timeout=SEND_SECONDS, act=act), act)
+
+    def _start(self, event: DeliveryReceived, work: Coroutine[Any, Any, None], act: FrontAct | None) -> None:
+        (self.owner if act is None else act.transaction).start(self._finish(event, work, act))
+
+    def _on_straight_end(
+        self, event: DeliveryReceived, act: FrontAct | None, rest: Coroutine[Any, Any, None] | None
+    ) -> None:
+        if rest is not None:
+            self._start(event, rest, act)
+        else:  # in a read of the primary
+            self._settle(event, _accepted_in(event.state))
+            self.owner.touch_after_read()
+        if act is not None:
+            act.transaction.count(-1)
 
     async def _finish(
-        self, event: DeliveryReceived, work: Coroutine[Any, Any, None], transaction: OpenTransaction | None = None
+        self, event: DeliveryReceived, work: Coroutine[Any, Any, None], act: FrontAct | None = None
     ) -> None:
         """Complete a send, and settle its message with the outcome."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - as above
-            self._refuse(event, error, transaction)
+            self._refuse(event, error, act)
         except BaseException:
             self._remove(event)
             raise
         else:
-            self._end(
-                event, ACCEPTED if transaction is None else TransactionalState(txn_id=transaction.id, outcome=ACCEPTED)
-            )
+            self._end(event, _accepted_in(event.state))
 
-    def _refuse(self, event: DeliveryReceived, error: Exception, transaction: OpenTransaction | None = None) -> None:
+    def _refuse(self, event: DeliveryReceived, error: Exception, act: FrontAct | None = None) -> None:
         refusal = self.owner.refusal(error)
-        if transaction is not None:
-            transaction.note_refusal(refusal.description)
+        if act is not None:
+            act.transaction.note_refusal(refusal.description)
         self.owner.warn(f"refused a client's message, {refusal.condition}", refusal.description)
         self._end(event, rejection_of(error))
 
@@ -479,7 +206,7 @@ class FrontSender(FrontLink):
         self.tally.refuse(Rejected(error=error), self.owner.now())
         if event.state is not None:
             with suppress(AmqpRefusal):  # of no open transaction
-                self.owner.transactions.find(event.state).note_refusal(text)
+                self._transactions.find(event.state).note_refusal(text)
         self._renew()
 
     def _renew(self) -> None:
@@ -495,51 +222,75 @@ class FrontSender(FrontLink):
         self.tally.bytes_in_hand -= size
 
 
+def _accepted_in(state: DeliveryState | None) -> DeliveryState:
+    """Return the outcome of an accepted message with this state."""
+    return replace(state, outcome=ACCEPTED) if isinstance(state, TransactionalState) else ACCEPTED
+
+
 class FrontReplies(FrontLink):
     """The replies of one node."""
 
-    def __init__(self, owner: FrontOwner, link: SenderLink, address: NodeAddress) -> None:
+    def __init__(self, owner: FrontSocket, link: SenderLink, address: NodeAddress) -> None:
         super().__init__(owner, address.resource, None)
         self.end = ReplyEnd(link, address)
+        self._waiting_bytes = 0
+
+    def send(self, reply: bytes) -> None:
+        """Send a reply now, or when the client grants credit; too many of the primary's wait there."""
+        link = self.end.link
+        self.end.send(reply)
+        self._waiting_bytes = len(reply) + (self._waiting_bytes if link.waiting > 1 else 0)
+        if link.waiting and self._waiting_bytes > MAX_WAITING_BYTES:
+            self.owner.relay.hold_back(lambda: link.is_attached and link.waiting > 0)
 
     def on_disposition(self, event: DispositionReceived) -> None:
         self.end.on_disposition(event)
 
 
 class FrontRequests(FrontLink):
-    """The requests to one node."""
+    """The requests to one node. A request is accepted in one write with its reply, as the service does.
+
+    Python's blocking client waits 0.2 s too long in one thread if the two come apart and others wait beside it.
+    """
 
     vocabulary: ReplyVocabulary
 
-    def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress) -> None:
+    def __init__(self, owner: FrontSocket, link: ReceiverLink, address: NodeAddress) -> None:
         super().__init__(owner, address.resource, None)
         self.link = link
         self._requests = RequestEnd(link, address)
 
     def on_delivery(self, event: DeliveryReceived) -> None:
         request = self._requests.read(event)
-        if request is not None:
-            self._requests.accept(event)
-            try:
-                self.handle(request)
-            except Exception as error:  # noqa: BLE001 - any error is the answer to this request alone
-                self.reply(request, refused(self.owner.refusal(error)))
+        if request is None:
+            return
+        try:
+            self.handle(request, event)
+        except Exception as error:  # noqa: BLE001 - any error is the answer to this request alone
+            self.reply(request, event, refused(self.owner.refusal(error)))
 
-    def handle(self, request: NodeRequest) -> None:
+    def handle(self, request: NodeRequest, event: DeliveryReceived) -> None:
         """Perform a request, now or in a task, and reply."""
         raise NotImplementedError
 
-    def reply(self, request: NodeRequest, reply: NodeReply) -> None:
-        """Reply on the link that the request names; without one the reply is dropped."""
-        end = self._requests.partner(request.reply_to, self.owner.reply_ends())
-        if end is None:
-            return
-        if end.link.waiting >= MAX_WAITING_REPLIES:
+    def replies_to(self, request: NodeRequest) -> FrontReplies | None:
+        """Return the link for the reply, which the request names; None: there is none."""
+        ends = [link.end for link in self.owner.links.values() if isinstance(link, FrontReplies)]
+        end = self._requests.partner(request.reply_to, ends)
+        found = None if end is None else self.owner.links.get(end.link)
+        return found if isinstance(found, FrontReplies) else None
+
+    def reply(self, request: NodeRequest, event: DeliveryReceived, reply: NodeReply | bytes) -> None:
+        """Accept a request and reply to it; without a link for it the reply is dropped."""
+        if self.link.is_attached:
+            self._requests.accept(event)
+        replies = self.replies_to(request)
+        if replies is not None and replies.end.link.waiting >= MAX_WAITING_REPLIES:
             refusal = too_many_replies()
             self.owner.warn(f"ended a client's link, {refusal.condition}", refusal.description)
             self.link.detach(error=error_of(refusal))
-        else:
-            end.send(write_reply(request, reply, self.vocabulary))
+        elif replies is not None:
+            replies.send(reply if isinstance(reply, bytes) else write_reply(request, reply, self.vocabulary))
         self.owner.touch()
 
 
@@ -548,7 +299,7 @@ class FrontTokens(FrontRequests):
 
     vocabulary = ReplyVocabulary.CBS
 
-    def handle(self, request: NodeRequest) -> None:
+    def handle(self, request: NodeRequest, event: DeliveryReceived) -> None:
         try:
             audience, token = read_put_token(request.properties, request.body)
             self.owner.grant(self.owner.keys.judge(token, audience, self.owner.now()))
@@ -556,53 +307,112 @@ class FrontTokens(FrontRequests):
             self.owner.warn("refused a client's token", error.reason)
             wrong = error.flaw in (Flaw.SIGNATURE, Flaw.MALFORMED)
             self.owner.turn_away(TurnedAway.WRONG_KEY if wrong else TurnedAway.BAD_TOKEN, error.reason)
-            self.reply(request, refused(bad_token(error)))
+            self.reply(request, event, refused(bad_token(error)))
         else:
-            self.reply(request, NodeReply(status=202, description="Accepted"))
+            self.reply(request, event, NodeReply(status=202, description="Accepted"))
 
 
 class FrontManagement(FrontRequests):
-    """`$management` of an entity: schedule and cancel go through the pairing; they ask for the entity first."""
+    """`$management` of an entity. A request that has no link for its reply is refused."""
 
     vocabulary = ReplyVocabulary.MANAGEMENT
     direction = LinkDirection.MANAGES
+    has_transactions = True
 
-    def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress, find_sender: SenderFinder) -> None:
+    def __init__(
+        self,
+        owner: FrontSocket,
+        link: ReceiverLink,
+        address: NodeAddress,
+        find_sender: SenderFinder,
+        transactions: FrontTransactions,
+    ) -> None:
         super().__init__(owner, link, address)
+        self._address = address
         self._find_sender = find_sender
+        self._transactions = transactions
         self._sender: EncodedSender | None = None
 
-    def handle(self, request: NodeRequest, act: OpenAct | None = None) -> None:
-        work = self._answer(request, act)
-        if act is None:
-            self.owner.start(work)
-        else:
-            act.transaction.start(work)
+    def handle(self, request: NodeRequest, event: DeliveryReceived) -> None:
+        if self.replies_to(request) is None:
+            self._requests.refuse(event, no_reply_link(request.reply_to, "$management"))
+            return
+        is_ours = request.operation in (SCHEDULE, CANCEL)
+        right = RIGHTS.get(request.operation, GatewayRight.MANAGE)
+        if not self.owner.grants.allow(self.resource, right, self.owner.now()):
+            raise unauthorized(self.resource, right)
+        transaction = None
+        if event.state is not None and is_ours:
+            transaction = self._transactions.enlist(event, self._address.path, is_send=True)
+        elif event.state is not None:
+            transaction = self._transactions.find(event.state)
+        work = self._perform(request, event, transaction) if is_ours else self._relay(request, event, transaction)
+        start = self.owner.relay.start if not is_ours else self.owner.start
+        (start if transaction is None else transaction.start)(self._answer(request, event, work))
 
-    async def _answer(self, request: NodeRequest, act: OpenAct | None) -> None:
-        seconds = seconds_for(request.properties, SEND_SECONDS)
-        ends = asyncio.get_running_loop().time() + seconds
+    async def _answer(
+        self, request: NodeRequest, event: DeliveryReceived, work: Coroutine[Any, Any, NodeReply | bytes]
+    ) -> None:
+        reply: NodeReply | bytes
         try:
-            async with asyncio.timeout(seconds * _OVERTIME):
-                reply = NodeReply(status=200, description="OK", body=await self._perform(request, ends, act))
+            reply = await work
         except ScheduledInBacklogError as error:
             reply = refused(bad_argument(str(error)))
         except Exception as error:  # noqa: BLE001 - as above
             reply = refused(self.owner.refusal(error))
-        self.reply(request, reply)
+        self.reply(request, event, reply)
 
-    async def _perform(self, request: NodeRequest, ends: float, act: OpenAct | None) -> Any:
-        """Perform a request until `ends` in the loop's time; return the body of its reply."""
-        owner, body = self.owner, request.body if isinstance(request.body, dict) else {}
-        if not owner.grants.allow(self.resource, GatewayRight.SEND, owner.now()):
-            raise unauthorized(self.resource, GatewayRight.SEND)
-        sender = self._sender = self._sender or await self._find_sender()
-        if request.operation == SCHEDULE:
-            entries = _listed(body, "messages")
-            numbers = await sender.schedule(entries, timeout=_left(ends), transaction=act)
-            return {"sequence-numbers": Array.of(int, numbers)}
-        await _cancel(sender, _listed(body, "sequence-numbers"), _left(ends), act)
-        return None
+    async def _relay(self, request: NodeRequest, event: DeliveryReceived, transaction: Transaction | None) -> bytes:
+        """Return the bytes of the primary's reply. Raises AmqpRefusal, WireError."""
+        path, relay, operation = self._address.path, self.owner.relay, request.operation
+        seconds = seconds_for(request.properties, REPLY_SECONDS)
+        forwarded = partial(_forwarded, event.payload, self._address.resource)
+        try:
+            async with asyncio.timeout(seconds):
+                await relay.persist(
+                    lambda left: relay.run(partial(relay.management, path=path), left, operation), seconds, seconds
+                )
+                if transaction is None:
+                    answer = await relay.exchange(path, operation, forwarded)
+                else:
+                    answer = await transaction.exchange(path, operation, forwarded)
+        except TimeoutError as error:
+            raise AmqpRefusal(TIMEOUT, f"the primary has not answered {operation} in time", 408) from error
+        except WireError as error:
+            raise refusal_of_relay(error) from error
+        return _returned(answer, request)
+
+    async def _perform(
+        self, request: NodeRequest, event: DeliveryReceived, transaction: Transaction | None
+    ) -> NodeReply:
+        """Schedule or cancel. Raises AmqpRefusal, PairedError, ServiceBusError."""
+        seconds = seconds_for(request.properties, SEND_SECONDS)
+        ends = asyncio.get_running_loop().time() + seconds
+        body = request.body if isinstance(request.body, dict) else {}
+        async with asyncio.timeout(seconds * _OVERTIME):
+            sender = self._sender = self._sender or await self._find_sender()
+            act = None if transaction is None else self._transactions.act_of(event, transaction, self._address, sender)
+            if request.operation == SCHEDULE:
+                entries = _listed(body, "messages")
+                numbers = await sender.schedule(entries, timeout=_left(ends), act=act)
+                found = {"sequence-numbers": Array.of(int, numbers)}
+                return NodeReply(status=200, description="OK", body=found)
+            await _cancel(sender, _listed(body, "sequence-numbers"), _left(ends), act)
+            return NodeReply(status=200, description="OK")
+
+
+def _forwarded(payload: bytes, node: str, number: str) -> bytes:
+    """Return a client's request for the primary: all of it, with an id and a link of ours for the reply."""
+    found = split(payload)
+    properties = read_properties(found.properties)._replace(message_id=number, reply_to=node)
+    return found._replace(properties=write_properties(properties)).join()
+
+
+def _returned(payload: bytes, request: NodeRequest) -> bytes:
+    """Return the primary's reply for a client: all of it, with the id of the client's request."""
+    found = split(payload)
+    properties = read_properties(found.properties)._replace(correlation_id=request.message_id)
+    return found._replace(properties=write_properties(properties)).join()
 
 
 def seconds_for(properties: Mapping[Any, Any], most: float) -> float:
@@ -619,12 +429,12 @@ def _left(ends: float) -> float:
     return left
 
 
-async def _cancel(sender: EncodedSender, numbers: list[Any], seconds: float, act: OpenAct | None) -> None:
+async def _cancel(sender: EncodedSender, numbers: list[Any], seconds: float, act: FrontAct | None) -> None:
     """Cancel scheduled messages. Raises AmqpRefusal: a number is none, is unknown, or its message was sent."""
     if not all(isinstance(number, int) for number in numbers):
         raise bad_argument("'sequence-numbers' holds something else than numbers")
     try:
-        await sender.cancel(numbers, timeout=seconds, transaction=act)
+        await sender.cancel(numbers, timeout=seconds, act=act)
     except WireRequestError as error:  # the primary's own answer
         raise AmqpRefusal(error.condition or "", str(error), error.status) from error
 

@@ -24,11 +24,11 @@ from paired_servicebus.core.gateway.gateway_sentences import with_gateway
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, Trouble, TroubleKind
-from paired_servicebus.engine.gateway import front_connection
+from paired_servicebus.engine.gateway import front_socket
 from paired_servicebus.engine.gateway.administration import Administration, PrimaryAdministration, client_of
 from paired_servicebus.engine.gateway.admission import OperatorLines, admission_of
-from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
-from paired_servicebus.engine.gateway.front_links import HOLDING_SECONDS
+from paired_servicebus.engine.gateway.front_connection import FrontConnection
+from paired_servicebus.engine.gateway.front_socket import FrontSocket, SendingPairing, WriteTurns
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, GatewayPlace
 from paired_servicebus.engine.gateway.gateway_keys import (
     LOOK_SECONDS,
@@ -39,6 +39,7 @@ from paired_servicebus.engine.gateway.gateway_keys import (
 )
 from paired_servicebus.engine.gateway.gateway_tls import certificates_of
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
+from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
 from paired_servicebus.engine.gateway.seen_answers import SeenAnswers
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.listening import listen
@@ -131,7 +132,7 @@ class Gateway:
         self.in_hand = self.budgets.whole
         self.known = KnownEntities() if known is None else known
         self.turns = WriteTurns()
-        self.connections: set[FrontConnection] = set()
+        self.connections: set[FrontSocket] = set()
         self.census = GatewayCensus()
         self.holding = HOLDING_SECONDS
         self.port = 0
@@ -165,7 +166,7 @@ class Gateway:
             http=self._http,
             tls=self._tls,
             admission=self.admission,
-            patience=front_connection.OPENING_SECONDS,
+            patience=front_socket.OPENING_SECONDS,
             advice=_ADVICE,
             report=self._turn_away,
             others=self._count,
@@ -215,7 +216,7 @@ class Gateway:
     def view(self, entities: Iterable[EntityView]) -> GatewayView:
         """Return the gateway and its clients now; `entities` have where sends go."""
         in_hand = self.in_hand
-        paused = frozenset(one.tally for one in self.budgets.paused() if isinstance(one, FrontConnection))
+        paused = frozenset(one.tally for one in self.budgets.paused() if isinstance(one, FrontSocket))
         lost = self._since is not None and not all(each.is_serving for each in self._listeners)
         since, trouble = (None, "its port was closed; restart the engine") if lost else (self._since, "")
         place = GatewayPlace(self._host, self.port, since, trouble)

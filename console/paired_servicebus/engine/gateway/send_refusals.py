@@ -24,6 +24,8 @@ from servicebus_amqp.encoding.performatives import Error, Rejected
 from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol_errors import Condition
 
+SEND_SECONDS: Final = 25.0
+"""The whole time of a send: less than the time-out of every SDK for one try."""
 TIMEOUT: Final = "com.microsoft:timeout"
 ARGUMENT: Final = "com.microsoft:argument-error"
 MAX_TEXT: Final = 400

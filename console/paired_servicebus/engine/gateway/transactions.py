@@ -5,29 +5,37 @@ send, a settlement or a request. Sends to an entity that has failed over are hel
 backlog queue first, all or none, then commits at the primary. So a refused commit may leave messages that come twice,
 and never loses one.
 
-An open transaction ends with its discharge, with its two minutes or with its coordinator, once every act is answered.
-It is lost if acts that the primary had are gone or unknown: it takes no act, and its commit is refused.
+A transaction ends once every act is answered. It is lost if acts that the primary had are gone or unknown: it accepts
+no more acts, and its commit is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
-from uuid import uuid4
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from paired_servicebus.core.errors import WireConnectionError, WireError, WireOutcomeError, WireRequestError
+from paired_servicebus.core.errors import WireError, WireOutcomeError, WireRequestError
 from paired_servicebus.core.model.verdict import DOUBTFUL, kind_of
-from paired_servicebus.engine.gateway.front_links import SEND_SECONDS, FrontLink, FrontOwner, RelayConnection
-from paired_servicebus.engine.gateway.send_refusals import TIMEOUT
-from paired_servicebus.pairing.amqp_client.client_connection import AttachFields, ClientConnection, WireSender
+from paired_servicebus.engine.gateway.front_socket import FrontLink, FrontSocket
+from paired_servicebus.engine.gateway.relay_connection import RelayConnection
+from paired_servicebus.engine.gateway.send_refusals import SEND_SECONDS, TIMEOUT
+from paired_servicebus.pairing.amqp_client.client_connection import (
+    OURS,
+    AttachFields,
+    ClientConnection,
+    WireSender,
+)
 from paired_servicebus.pairing.amqp_client.endpoint import failure_of
-from paired_servicebus.pairing.sending.encoded_sender import EncodedPayload, SendAct
-from servicebus_amqp.access import NodeAddress, parse_address
+from paired_servicebus.pairing.sending.amqp_link import AmqpLink
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, SendAct
+from servicebus_amqp.access import NodeAddress
 from servicebus_amqp.encoding.performatives import (
     ACCEPTED,
     Coordinator,
@@ -39,19 +47,18 @@ from servicebus_amqp.encoding.performatives import (
     TransactionalState,
     write_composite,
 )
-from servicebus_amqp.nodes.coordination import CREDIT, MAX_BYTES, admit_entity, read_coordination
+from servicebus_amqp.nodes.coordination import (
+    MAX_MESSAGES,
+    CoordinatorEnd,
+    EntityScope,
+    OpenTransactions,
+    beyond_limit,
+)
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, NodeReply, rejected
 from servicebus_amqp.protocol.connection import Session, SessionState
-from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, Link, LinkSession, ReceiverLink
-from servicebus_amqp.protocol_errors import Condition, StateError
-from servicebus_amqp.server.server_connection import ServedSession
+from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, LinkSession, ReceiverLink
+from servicebus_amqp.protocol_errors import Condition
 
-SECONDS: Final = 120.0
-"""The life of a transaction, as of the service's."""
-MAX_OPEN: Final = 1000
-"""Transactions of one connection."""
-MAX_MESSAGES: Final = 100
-"""The service's quota of messages sent in one transaction."""
 COORDINATOR_SECONDS: Final = 10.0
 """The limit for an answer of the primary's coordinator."""
 ROLLBACK: Final = "amqp:transaction:rollback"
@@ -59,15 +66,10 @@ _COORDINATOR: Final = "$coordinator"
 _DESCRIBED_VALUE: Final = b"\x00\x53\x77"
 _SEES_REFUSALS: Final = frozenset({".NET"})
 """SDKs that raise a refused send to the application. Java's treats it as accepted: there the commit has to fail."""
+T = TypeVar("T")
+SessionOpener = Callable[[ClientConnection], Awaitable[Session]]
+"""Returns a session of the primary's for links of one session of a client. Raises WireError."""
 _PART: Final = re.compile(r"/subscriptions/|/\$", re.IGNORECASE)
-
-
-def unknown_transaction() -> AmqpRefusal:
-    text = (
-        "Transaction hasn't been declared yet, or has already been discharged. It may have timed out: the server "
-        "Transaction timeout is: 00:02:00"
-    )
-    return AmqpRefusal("amqp:transaction:unknown-id", text, 400)
 
 
 def top_level(path: str) -> str:
@@ -75,71 +77,79 @@ def top_level(path: str) -> str:
     return _PART.split(path, maxsplit=1)[0].lower()
 
 
-class AnsweredLink:
-    """A sender to the primary whose messages get one answer each."""
+class PrimaryCoordinator:
+    """The primary's coordinator, the first link of a session of its own there. It lives once."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, relay: RelayConnection, line: ClientConnection) -> None:
+        self.session: Session = line.begin()
+        self.is_named = False
+        """Whether a link to the session's first entity was attached."""
+        self._relay = relay
+        self._line = line
         self._link: WireSender | None = None
         self._pending: dict[bytes, asyncio.Future[DeliveryState | WireError | None]] = {}
         self._sent = 0
-        self.users: set[Transaction] = set()
-        """Those that are lost with the link."""
+
+    async def attach(self) -> None:
+        """Attach; once. Raises WireError."""
+        source, target = Source(address="paired-gateway"), Coordinator(capabilities=("amqp:local-transactions",))
+        fields = AttachFields(opener=self._own_session, source=source, target=target)
+        try:
+            self._link = await self._line.attach_sender(
+                _COORDINATOR, on_outcome=self._on_outcome, on_lost=self._on_lost, fields=fields
+            )
+        except BaseException:
+            self.session.end()
+            raise
 
     @property
     def is_up(self) -> bool:
-        return self._link is not None and self._link.is_up
+        return self._link is not None and self._link.is_up and self.session.state is SessionState.OPEN
 
     def is_on(self, line: ClientConnection) -> bool:
-        return self._link is not None and self._link.line is line and self._link.is_up
+        return line is self._line and self.is_up
 
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest message that the primary accepts here."""
-        assert self._link is not None, "it is attached"
-        return self._link.max_message_size
-
-    async def attach(self, line: ClientConnection, fields: AttachFields) -> None:
-        """Attach; once. Raises WireError."""
-        self._link = await line.attach_sender(
-            self.path, on_outcome=self._on_outcome, on_lost=self._on_lost, fields=fields
-        )
-
-    def send(self, data: bytes, message_format: int = 0, state: DeliveryState | None = None) -> bytes:
-        """Send a message; return its tag. Raises WireError."""
-        assert self._link is not None, "it is attached"
+    async def ask(self, body: Declare | Discharge) -> DeliveryState | None:
+        """Return the answer to a message. Raises WireError: there is none."""
+        if not self.is_up or self._link is None:
+            raise WireOutcomeError("the primary's coordinator is gone")
         self._sent += 1
-        tag = self._sent.to_bytes(8, "big")
+        tag, answered = self._sent.to_bytes(8, "big"), asyncio.get_running_loop().create_future()
+        self._pending[tag] = answered
+        self._link.send(_DESCRIBED_VALUE + write_composite(body), tag)
         try:
-            self._link.send(data, tag, message_format=message_format, state=state)
-        except StateError as error:
-            raise WireConnectionError(f"{self.path}: {error}") from error
-        self._pending[tag] = asyncio.get_running_loop().create_future()
-        return tag
-
-    async def answer(self, tag: bytes) -> DeliveryState | None:
-        """Return the answer to a message. Raises WireError: there is none any more."""
-        try:
-            found = await self._pending[tag]
+            found: DeliveryState | WireError | None = await self._relay.run(
+                lambda _: _awaited(answered), COORDINATOR_SECONDS, "a transaction's end"
+            )
         finally:
-            self._pending.pop(tag, None)
+            del self._pending[tag]
         if isinstance(found, WireError):
             raise found
         return found
+
+    def end(self) -> None:
+        """End the session."""
+        self.session.end()
+        self._line.touch()
+
+    async def _own_session(self, _: ClientConnection) -> Session:
+        return self.session
 
     def _on_outcome(self, event: DispositionReceived) -> None:
         self._end(event.tag, event.state)
 
     def _on_lost(self, error: WireError) -> None:
-        for tag in tuple(self._pending):
+        for tag in self._pending:
             self._end(tag, error)
-        for user in tuple(self.users):
-            user.lose(str(error))
 
     def _end(self, tag: bytes, answer: DeliveryState | WireError | None) -> None:
         answered = self._pending.get(tag)
         if answered is not None and not answered.done():
             answered.set_result(answer)
+
+
+async def _awaited(answered: asyncio.Future[Any]) -> Any:
+    return await answered
 
 
 class PrimarySession:
@@ -149,132 +159,92 @@ class PrimarySession:
     Links of all others share theirs.
     """
 
-    def __init__(self, relay: RelayConnection, scope: ServedSession) -> None:
+    def __init__(self, relay: RelayConnection, scope: EntityScope) -> None:
         self._relay = relay
         self._scope = scope
-        self._session: Session | None = None
-        self._line: ClientConnection | None = None
-        self._coordinator = AnsweredLink(_COORDINATOR)
-        self._senders: dict[str, AnsweredLink] = {}
+        self._coordinator: PrimaryCoordinator | None = None
+        self._links: dict[str, AmqpLink] = {}
         self._opening = asyncio.Lock()
-        self._is_named = False
-        """Whether a link to its first entity is attached at the primary."""
 
-    async def begin(self, line: ClientConnection) -> Session:
-        """Return the session; begin it with its coordinator if necessary. Raises WireError."""
+    async def coordinator(self, line: ClientConnection) -> PrimaryCoordinator:
+        """Return the coordinator; begin its session if necessary. Raises WireError."""
         async with self._opening:
-            found = self._session
-            usable = (SessionState.BEGINNING, SessionState.OPEN)
-            if found is not None and found.state in usable and self._coordinator.is_on(line):
-                return found
-            session, coordinator = line.begin(), AnsweredLink(_COORDINATOR)
-            target = Coordinator(capabilities=("amqp:local-transactions",))
-            try:
-                await coordinator.attach(
-                    line, AttachFields(session=session, source=Source(address="paired-gateway"), target=target)
-                )
-            except BaseException:
-                session.end()
-                raise
-            self._session, self._line, self._coordinator, self._is_named = session, line, coordinator, False
-            return session
+            found = self._coordinator
+            if found is None or not found.is_on(line):
+                found = PrimaryCoordinator(self._relay, line)
+                await found.attach()
+                self._coordinator = found
+            return found
 
     async def join(self, line: ClientConnection) -> Session:
         """Return the session for a receiver, which is of its first entity. Raises WireError."""
-        session = await self.begin(line)
-        self._is_named = True
-        return session
+        found = await self.coordinator(line)
+        found.is_named = True
+        return found.session
 
-    async def sender_to(self, line: ClientConnection, address: NodeAddress) -> AnsweredLink:
-        """Return the sender of an entity; attach it at its first act. Raises WireError."""
-        session = await self.begin(line) if self._scope.spans_entities else None
-        found, first = self._senders.get(address.path.lower()), self._scope.entity
-        if found is not None and found.is_on(line):
-            return found
-        if session is not None and not self._is_named and first not in (None, top_level(address.path)):
-            self._is_named = True
-            with suppress(WireError):  # for the primary, the first link names the first entity
-                await self._attach(line, parse_address(first), session)
-        return await self._attach(line, address, session)
+    def link_to(self, address: NodeAddress) -> AmqpLink:
+        """Return the sender of an entity; it is attached at its first act."""
+        found = self._links.get(address.path.lower())
+        if found is None:
+            opener = partial(self._open_for, top_level(address.path))
+            fields = AttachFields(opener=opener) if self._scope.spans_entities else OURS
+            found = self._links[address.path.lower()] = AmqpLink(self._relay, address.path, fields)
+        return found
 
-    async def _attach(self, line: ClientConnection, address: NodeAddress, session: Session | None) -> AnsweredLink:
-        await line.authorizer.authorize(address.path)
-        made = AnsweredLink(address.resource)
-        await made.attach(line, AttachFields(session=session))
-        self._senders[address.path.lower()] = made
-        return made
+    async def _open_for(self, entity: str, line: ClientConnection) -> Session:
+        """Return the session for a sender. For the primary, the first link names the first entity. Raises WireError."""
+        found, first = await self.coordinator(line), self._scope.entity
+        if not found.is_named:
+            found.is_named = True
+            if first is not None and first != entity:
+                with suppress(WireError):
+                    await line.authorizer.authorize(first)
+                    await line.attach_sender(
+                        first, on_outcome=_ignore, on_lost=_ignore, fields=AttachFields(opener=found._own_session)
+                    )
+        return found.session
 
-    async def declare(self) -> tuple[AnsweredLink, bytes]:
+    async def declare(self) -> tuple[PrimaryCoordinator, bytes]:
         """Declare a transaction; return its coordinator and its id. Raises WireError."""
-
-        async def declare(line: ClientConnection) -> tuple[AnsweredLink, bytes]:
-            await self.begin(line)
-            coordinator = self._coordinator
-            state = await coordinator.answer(coordinator.send(_body_of(Declare())))
-            if isinstance(state, Declared):
-                return coordinator, state.txn_id
-            raise failure_of(state, "the primary's coordinator") or WireOutcomeError("it declared no transaction")
-
-        return await self._relay.run(declare, COORDINATOR_SECONDS, "the declaration of a transaction")
-
-    async def discharge(self, coordinator: AnsweredLink, discharge: Discharge) -> AmqpRefusal | None:
-        """End a transaction; return the primary's refusal. Raises WireError: it did not answer."""
-        tag = coordinator.send(_body_of(discharge))
-        state = await self._relay.run(
-            lambda _: coordinator.answer(tag), COORDINATOR_SECONDS, "the end of a transaction"
-        )
-        failure = failure_of(state, "the primary's coordinator")
-        return None if failure is None else AmqpRefusal(failure.condition or ROLLBACK, str(failure), 400)
+        found = await self._relay.run(self.coordinator, COORDINATOR_SECONDS, "the primary's coordinator")
+        state = await found.ask(Declare())
+        if isinstance(state, Declared):
+            return found, state.txn_id
+        raise failure_of(state, "the primary's coordinator") or WireOutcomeError("it declared no transaction")
 
     def end(self) -> None:
         """End the session: the client's has ended."""
-        if self._session is not None and self._line is not None:
-            self._session.end()
-            self._line.touch()
+        if self._coordinator is not None:
+            self._coordinator.end()
 
 
-def _body_of(body: Declare | Discharge) -> bytes:
-    return _DESCRIBED_VALUE + write_composite(body)
+def _ignore(_: object) -> None:
+    """For a link that only names its entity."""
 
 
 class Transaction:
-    """An open transaction. declared: the primary's coordinator of it, and its id there; None before the first act.
+    """The acts of an open transaction, here and at the primary."""
 
-    spans_entities, entity: as of `EntityScope`, unless its session has the rule.
-    """
-
-    def __init__(self, owner: FrontOwner, coordinator: FrontCoordinator, primary: PrimarySession) -> None:
-        self.id = b"paired:" + uuid4().hex.encode()
-        self.coordinator = coordinator
-        self.spans_entities: bool | None = False
-        self.entity: str | None = None
+    def __init__(self, owner: FrontSocket, primary: PrimarySession) -> None:
         self.order = asyncio.Lock()
         """Held while an act is sent to the primary: acts leave in their order."""
         self._owner = owner
         self._primary = primary
-        self._declared: tuple[AnsweredLink, bytes] | None = None
+        self._declared: tuple[PrimaryCoordinator, TransactionalState] | None = None
         self._sends: dict[SendAct, None] = {}
-        self._acts: set[asyncio.Future[Any]] = set()
+        self._running: set[object] = set()
+        self._straight = 0
+        self._idle = asyncio.Event()
         self._held = 0
         self._lost = ""
         self._refused = ""
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # -- acts -------------------------------------------------------------------------------------------------
 
-    def admit(self, entity: str, *, is_send: bool) -> None:
-        """Note the entity of an act. Raises AmqpRefusal: it is one too many, or the transaction is lost."""
-        session = self.coordinator.scope
-        try:
-            self.check()
-            admit_entity(self if session is None or session.entity is None else session, entity, is_send=is_send)
-        except AmqpRefusal as refusal:
-            if is_send:
-                self.note_refusal(refusal.description)
-            raise
-
     def check(self) -> None:
         """Raise AmqpRefusal if it is lost."""
+        if not self._lost and self._declared is not None and not self._declared[0].is_up:
+            self.lose("the primary's coordinator is gone")
         if self._lost:
             text = f"the transaction accepts no more acts, roll it back and begin another one: {self._lost}"
             raise AmqpRefusal(TIMEOUT, text, 408)
@@ -288,45 +258,76 @@ class Transaction:
         self._refused = self._refused or text
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run an act; the discharge waits for it."""
-        self.wait_for(self._owner.start(work))
+        """Run an act; the end waits for it."""
+        task = self._owner.start(work)
+        self._running.add(task)
+        task.add_done_callback(self._on_done)
 
-    def wait_for(self, act: asyncio.Future[Any]) -> None:
-        self._acts.add(act)
-        act.add_done_callback(self._acts.discard)
+    def _on_done(self, task: object) -> None:
+        self._running.discard(task)
+        self._idle.set()
 
-    async def state_at_primary(self) -> TransactionalState:
-        """Return the primary's state; declare the transaction there first. The caller has `order`. Raises WireError."""
+    def count(self, straight: int) -> None:
+        """Count acts that run without a task; the end waits for them."""
+        self._straight += straight
+        self._idle.set()
+
+    @property
+    def ready_state(self) -> TransactionalState | None:
+        if self._declared is None or self._running or self._lost or not self._declared[0].is_up:
+            return None
+        return self._declared[1]
+
+    async def declare(self) -> TransactionalState:
         self.check()
         if self._declared is None:
-            self._declared = await self._primary.declare()
-            self._declared[0].users.add(self)
+            coordinator, name = await self._primary.declare()
+            self._declared = coordinator, TransactionalState(txn_id=name)
         self.check()
-        return TransactionalState(txn_id=self._declared[1])
+        return self._declared[1]
 
     def add(self, act: SendAct) -> None:
-        """Count a send. Raises AmqpRefusal: it is one too many."""
-        count = sum(len(each.messages) for each in self._sends) + len(act.messages)
-        if count > MAX_MESSAGES:
-            text = f"Can't send more than {MAX_MESSAGES} messages in a single transaction; commit it, and begin another"
-            raise AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
+        if sum(len(each.messages) for each in self._sends) + len(act.messages) > MAX_MESSAGES:
+            text = f"Can't send more than {MAX_MESSAGES} messages in a single transaction"
+            raise beyond_limit(f"{text}; commit it, and begin another")
         self._sends[act] = None
 
     def drop(self, act: SendAct) -> None:
         self._sends.pop(act, None)
 
-    def hold(self, act: SendAct) -> None:
-        """Hold a send for the backlog. Raises AmqpRefusal: the key's budget has no room for it."""
+    def hold(self, size: int) -> None:
         assert self._owner.budget is not None, "the client is admitted"
-        self._owner.budget.hold(act.size)
-        self._held += act.size
+        self._owner.budget.hold(size)
+        self._held += size
+
+    async def request(self, path: str, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
+        return await self._asked(
+            lambda state: self._owner.relay.request(path, operation, body, timeout=timeout, state=state)
+        )
+
+    async def exchange(self, path: str, operation: str, request: Callable[[str], bytes]) -> bytes:
+        """Forward a request in it. As of `ReconnectingConnection.exchange`. Raises WireError, AmqpRefusal."""
+        return await self._asked(lambda state: self._owner.relay.exchange(path, operation, request, state=state))
+
+    async def _asked(self, ask: Callable[[TransactionalState], Coroutine[Any, Any, T]]) -> T:
+        """Make a request; without an answer the transaction is lost. Raises WireError, AmqpRefusal."""
+        async with self.order:
+            state = await self.declare()
+        try:
+            return await ask(state)
+        except WireRequestError:
+            raise
+        except WireError as error:
+            self.lose(str(error))
+            raise
 
     # -- its end ----------------------------------------------------------------------------------------------
 
-    async def discharge(self, *, fail: bool) -> AmqpRefusal | None:
+    async def end(self, *, fail: bool) -> AmqpRefusal | None:
         """Commit, or roll back, once every act is answered; return the refusal of a commit."""
-        while self._acts:
-            await asyncio.wait(self._acts)
+        while self._running or self._straight:
+            self._idle.clear()
+            await self._idle.wait()
         is_committed = False
         try:
             refusal = await (self._roll_back() if fail else self._commit())
@@ -335,137 +336,91 @@ class Transaction:
             for act in self._sends:
                 act.sender.conclude(act, is_committed=is_committed)
             if self._held and self._owner.budget is not None:
-                self._owner.budget.release(self._held)
-            if self._declared is not None:
-                self._declared[0].users.discard(self)
-            if not self.ended.done():
-                self.ended.set_result(None)
+                self._owner.budget.hold(-self._held)
         return refusal
 
     async def _commit(self) -> AmqpRefusal | None:
-        if self._lost:
-            return await self._refuse(ROLLBACK, f"the transaction was rolled back: {self._lost}")
+        held = [act for act in self._sends if act.is_held]
         if self._refused and self._owner.tally.name.sdk not in _SEES_REFUSALS:
             return await self._refuse(ROLLBACK, f"the transaction was rolled back, a send was refused: {self._refused}")
-        held = [act for act in self._sends if act.is_held]
-        if held:
-            refusal = await self._park(held)
-            if refusal is not None:
-                return await self._refuse(refusal.condition, refusal.description)
-        came = f"; {len(held)} of its sends are in the backlog already and may come twice" if held else ""
-        return None if self._declared is None else await self._commit_at_primary(*self._declared, came)
-
-    async def _commit_at_primary(self, coordinator: AnsweredLink, name: bytes, came: str) -> AmqpRefusal | None:
-        """Commit at the primary, after the backlog. came: for a refusal, what is in the backlog."""
-        if self._lost:  # meanwhile
-            return await self._refuse(ROLLBACK, f"the transaction was rolled back: {self._lost}{came}")
+        came = ""
         try:
-            refusal = await self._primary.discharge(coordinator, Discharge(txn_id=name))
+            self.check()
+            if held:
+                await self._park(held)
+                came = f"; {len(held)} of its sends are in the backlog already and may come twice"
+                self.check()
+        except AmqpRefusal as refusal:
+            if not self._lost:
+                return await self._refuse(refusal.condition, refusal.description)
+            return await self._refuse(ROLLBACK, f"the transaction was rolled back: {self._lost}{came}")
+        return await self._commit_at_primary(came)
+
+    async def _commit_at_primary(self, came: str) -> AmqpRefusal | None:
+        """Commit at the primary, after the backlog. came: for a refusal, what is in the backlog."""
+        try:
+            failure = await self._discharge(fail=False)
         except WireError as error:
             reason = f"the primary has not answered the commit, which is in doubt: {error}"
             for act in self._sends:
                 if act.is_sent:
                     act.sender.doubt(act, reason)
             return AmqpRefusal(TIMEOUT, reason + came, 408)
-        return refusal and AmqpRefusal(refusal.condition, refusal.description + came, refusal.status)
+        return None if failure is None else AmqpRefusal(failure.condition or ROLLBACK, f"{failure}{came}", 400)
 
-    async def _park(self, held: list[SendAct]) -> AmqpRefusal | None:
-        """Send what is held to the backlog; return the refusal of the commit."""
+    async def _park(self, held: list[SendAct]) -> None:
+        """Send what is held to the backlog. Raises AmqpRefusal: that of the commit."""
         try:
             await held[0].sender.park(held, SEND_SECONDS)
         except MessageSizeExceededError as error:
             text = f"the {self._held:,} bytes for failed over entities are too many for one batch of the backlog"
-            return AmqpRefusal(Condition.MESSAGE_SIZE_EXCEEDED, f"{text}; commit fewer sends at once: {error}", 403)
-        except Exception as error:  # noqa: BLE001 - any error is the answer to this commit alone
+            text = f"{text}; commit fewer sends at once: {error}"
+            raise AmqpRefusal(Condition.MESSAGE_SIZE_EXCEEDED, text, 403) from error
+        except Exception as error:
             doubt = "; they are in doubt" if kind_of(error.__cause__ or error) in DOUBTFUL else ""
-            refusal = self._owner.refusal(error)
-            return AmqpRefusal(
-                ROLLBACK, f"its sends for failed over entities failed{doubt}: {refusal.description}", 400
-            )
-        return None
+            text = f"its sends for failed over entities failed{doubt}: {self._owner.refusal(error).description}"
+            raise AmqpRefusal(ROLLBACK, text, 400) from error
 
     async def _refuse(self, condition: str, text: str) -> AmqpRefusal:
         await self._roll_back()
         return AmqpRefusal(condition, text, 400)
 
-    async def _roll_back(self) -> AmqpRefusal | None:
+    async def _roll_back(self) -> None:
         """Roll back at the primary."""
-        if self._declared is not None and self._declared[0].is_up:
-            with suppress(WireError):  # what it does not answer, it ends by itself within two minutes
-                await self._primary.discharge(self._declared[0], Discharge(txn_id=self._declared[1], fail=True))
-        return None
+        with suppress(WireError):  # what it does not answer, it ends by itself within two minutes
+            await self._discharge(fail=True)
+
+    async def _discharge(self, *, fail: bool) -> WireError | None:
+        """End it at the primary; return the refusal. Raises WireError: there was no answer."""
+        if self._declared is None:
+            return None
+        coordinator, state = self._declared
+        answer = await coordinator.ask(Discharge(txn_id=state.txn_id, fail=fail))
+        return failure_of(answer, "the primary's coordinator")
 
 
-class Enlistment:
-    """One link's part in a transaction, as the pairing's senders use it.
+@dataclass(slots=True, eq=False)
+class FrontAct(SendAct):
+    """A client's send in its transaction."""
 
-    session: the primary's counterpart of the link's session.
-    """
-
-    def __init__(
-        self, transaction: Transaction, relay: RelayConnection, session: PrimarySession, address: NodeAddress
-    ) -> None:
-        self.transaction = transaction
-        self.check = transaction.check
-        self.add = transaction.add
-        self.drop = transaction.drop
-        self.hold = transaction.hold
-        self._relay = relay
-        self._session = session
-        self._address = address
-
-    async def send(self, payload: EncodedPayload, timeout: float) -> None:
-        """Send an act to the primary. Raises WireError, AmqpRefusal."""
-        sent: list[bytes] = []
-
-        async def send(line: ClientConnection) -> DeliveryState | None:
-            async with self.transaction.order:
-                link = await self._session.sender_to(line, self._address)
-                data = payload.data if len(payload.data) <= link.largest else payload.as_sent
-                if len(data) > link.largest:
-                    text = f"the message has {len(data)} bytes, {link.path} accepts {link.largest}"
-                    raise WireOutcomeError(text, Condition.MESSAGE_SIZE_EXCEEDED)
-                state = await self.transaction.state_at_primary()
-                sent.append(link.send(data, payload.message_format, state))
-            return await link.answer(sent[0])
-
-        path = self._address.path
-        state = await self._answer(send, sent, timeout, f"a send to {path} in a transaction")
-        failure = failure_of(state.outcome if isinstance(state, TransactionalState) else state, path)
-        if failure is not None:
-            raise failure
-
-    async def request(self, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
-        """Send a request in the transaction to the primary. Raises WireError, AmqpRefusal."""
-        async with self.transaction.order:
-            state = await self.transaction.state_at_primary()
-        try:
-            return await self._relay.request(self._address.path, operation, body, timeout=timeout, state=state)
-        except WireRequestError:
-            raise
-        except WireError as error:
-            self.transaction.lose(str(error))
-            raise
-
-    async def _answer(self, act: Any, sent: list[bytes], timeout: float, name: str) -> DeliveryState | None:
-        """Return the answer to an act; without one the transaction is lost. Raises WireError."""
-        try:
-            return await self._relay.run(act, timeout, name)
-        except WireError as error:
-            if sent:
-                self.transaction.lose(str(error))
-            raise
+    transaction: Transaction
 
 
 class FrontTransactions:
     """The open transactions of one client's connection, and the primary's counterparts of its sessions."""
 
-    def __init__(self, owner: FrontOwner) -> None:
+    def __init__(self, owner: FrontSocket) -> None:
+        loop = asyncio.get_running_loop()
         self._owner = owner
-        self._open: dict[bytes, Transaction] = {}
+        self._open: OpenTransactions[Transaction] = OpenTransactions(
+            self._begin, self._roll_back, loop.time, self._call_at
+        )
         self._sessions: dict[LinkSession, PrimarySession] = {}
-        self._on_last_end: Callable[[], None] | None = None
-        """Called when none is open any more: the gateway ends."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending = 0
+        """Transactions that are discharged, but not ended."""
+        self._is_draining = False
+        self._ended = asyncio.Event()
 
     def session_of(self, session: LinkSession) -> PrimarySession:
         """Return the primary's counterpart of a session."""
@@ -474,44 +429,52 @@ class FrontTransactions:
             found = self._sessions[session] = PrimarySession(self._owner.relay, self._owner.sessions[session])
         return found
 
-    def declare(self, coordinator: FrontCoordinator) -> bytes:
-        """Open a transaction; return its id. Raises AmqpRefusal."""
-        if self._on_last_end is not None:
-            raise AmqpRefusal(TIMEOUT, "the gateway ends: connect again", 408)
-        if len(self._open) >= MAX_OPEN:
-            text = f"this connection has {MAX_OPEN} open transactions; discharge some first"
-            raise AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
-        made = Transaction(self._owner, coordinator, self.session_of(coordinator.link.session))
-        self._open[made.id] = made
-        self._owner.start(self._time(made))
-        return made.id
+    def opener_of(self, session: LinkSession) -> SessionOpener | None:
+        """Return how the primary's session for a receiver is opened; None: it shares one."""
+        scope = self._owner.sessions.get(session)
+        return self.session_of(session).join if scope is not None and scope.spans_entities else None
 
     def find(self, state: DeliveryState | None) -> Transaction:
         """Return the open transaction of a state. Raises AmqpRefusal."""
-        found = self._open.get(state.txn_id or b"") if isinstance(state, TransactionalState) else None
-        if found is None:
-            raise unknown_transaction()
-        return found
+        return self._open.find(state).acts
 
-    def enlist(self, state: DeliveryState | None, link: Link, address: NodeAddress, *, is_send: bool) -> Enlistment:
-        """Return a link's part in the transaction of an act. Raises AmqpRefusal."""
-        found = self.find(state)
-        found.admit(top_level(address.path), is_send=is_send)
-        return Enlistment(found, self._owner.relay, self.session_of(link.session), address)
+    def enlist(self, event: DeliveryReceived | DispositionReceived, path: str, *, is_send: bool) -> Transaction:
+        """Return the transaction of an act on an entity. Raises AmqpRefusal."""
+        found = self._open.find(event.state)
+        try:
+            found.acts.check()
+            found.admit(top_level(path), is_send=is_send)
+        except AmqpRefusal as refusal:
+            if is_send:
+                found.acts.note_refusal(refusal.description)
+            raise
+        return found.acts
 
-    def discharge(self, name: bytes | None) -> Transaction:
-        """Return a transaction that ends now. Raises AmqpRefusal."""
-        found = self._open.pop(name or b"", None)
-        if found is None:
-            raise unknown_transaction()
-        return found
+    def send_act(self, event: DeliveryReceived, address: NodeAddress, sender: EncodedSender) -> FrontAct:
+        """Return a send's part in the transaction of its state. Raises AmqpRefusal."""
+        return self.act_of(event, self.enlist(event, address.path, is_send=True), address, sender)
 
-    def end_those_of(self, coordinator: FrontCoordinator) -> None:
+    def act_of(
+        self, event: DeliveryReceived, transaction: Transaction, address: NodeAddress, sender: EncodedSender
+    ) -> FrontAct:
+        """Return a send's part in its transaction, over the primary's counterpart of its link's session."""
+        return FrontAct(transaction, sender, self.session_of(event.link.session).link_to(address))
+
+    def declare(self, coordinator: CoordinatorEnd) -> bytes:
+        """Open a transaction; return its id. Raises AmqpRefusal."""
+        if self._is_draining:
+            raise AmqpRefusal(TIMEOUT, "the gateway ends: connect again", 408)
+        return self._open.declare(coordinator)
+
+    def discharge(self, body: Discharge) -> Coroutine[Any, Any, AmqpRefusal | None]:
+        """End a transaction; return the wait for the refusal of a commit. Raises AmqpRefusal: it is not open."""
+        acts = self._open.discharge(body.txn_id)
+        self._ending += 1
+        return self._end(acts, fail=body.fail)
+
+    def end_those_of(self, coordinator: CoordinatorEnd) -> None:
         """Roll back the transactions of a coordinator that is gone."""
-        for found in [each for each in self._open.values() if each.coordinator is coordinator]:
-            del self._open[found.id]
-            found.lose("its coordinator is gone")
-            self._owner.start(_end(found))
+        self._open.end_those_of(coordinator)
 
     def end_session(self, session: LinkSession) -> None:
         """End the counterpart of a session that has ended."""
@@ -519,63 +482,75 @@ class FrontTransactions:
         if found is not None:
             found.end()
 
-    def drain(self, on_last_end: Callable[[], None]) -> None:
-        """Declare no more. on_last_end: called when no transaction is open."""
-        self._on_last_end = on_last_end
-        if not self._open:
-            on_last_end()
+    async def drain(self) -> None:
+        """Declare no more, and return when no transaction is open."""
+        self._is_draining = True
+        while len(self._open) or self._ending:
+            self._ended.clear()
+            await self._ended.wait()
 
-    async def _time(self, made: Transaction) -> None:
-        """Wait for the end of a transaction; roll it back after its time."""
-        await asyncio.wait((made.ended,), timeout=SECONDS)
-        if self._open.pop(made.id, None) is not None:
-            await _end(made)
-        await asyncio.wait((made.ended,))
-        if not self._open and self._on_last_end is not None:
-            self._on_last_end()
+    def _begin(self, coordinator: CoordinatorEnd) -> Transaction:
+        return Transaction(self._owner, self.session_of(coordinator.link.session))
+
+    def _roll_back(self, acts: Transaction) -> None:
+        """Roll back a transaction that its client did not discharge."""
+        acts.lose("its coordinator is gone, or its time is over")
+        self._ending += 1
+        self._owner.start(_finished(self._end(acts, fail=True)))
+
+    async def _end(self, acts: Transaction, *, fail: bool) -> AmqpRefusal | None:
+        try:
+            return await acts.end(fail=fail)
+        finally:
+            self._ending -= 1
+            self._ended.set()
+            if not len(self._open) and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _call_at(self, when: float, _: object) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(when, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        following = self._open.run_due(asyncio.get_running_loop().time())
+        if following is not None:
+            self._call_at(following, self._open)
 
 
-async def _end(transaction: Transaction) -> None:
-    await transaction.discharge(fail=True)
+async def _finished(end: Coroutine[Any, Any, object]) -> None:
+    await end
 
 
 class FrontCoordinator(FrontLink):
-    """A client's coordinator. scope: its session, if it may span entities."""
+    """A client's coordinator."""
 
-    def __init__(
-        self, owner: FrontOwner, link: ReceiverLink, transactions: FrontTransactions, scope: ServedSession | None
-    ) -> None:
+    def __init__(self, owner: FrontSocket, link: ReceiverLink, transactions: FrontTransactions) -> None:
         super().__init__(owner, "", None)
-        self.link = link
-        self.scope = scope
+        self._link = link
+        self._end = CoordinatorEnd(link, owner.sessions[link.session])
         self._transactions = transactions
-        self._taken = 0
-        link.flow(CREDIT)
 
     def on_end(self) -> None:
-        self._transactions.end_those_of(self)
+        self._transactions.end_those_of(self._end)
 
     def on_delivery(self, event: DeliveryReceived) -> None:
-        self._taken += 1
-        if 2 * self._taken >= CREDIT:
-            self._taken = 0
-            self.link.flow(CREDIT)
-        body = read_coordination(event.payload)
+        body = self._end.read(event)
         try:
             if isinstance(body, AmqpRefusal):
                 raise body
             if isinstance(body, Discharge):
-                ending = self._transactions.discharge(body.txn_id)
-                self.owner.start(self._discharge(event, ending, fail=body.fail))
+                self.owner.start(self._discharge(event, self._transactions.discharge(body)))
             else:
-                self._answer(event, Declared(txn_id=self._transactions.declare(self)))
+                self._answer(event, Declared(txn_id=self._transactions.declare(self._end)))
         except Exception as error:  # noqa: BLE001 - any error is the answer to this message alone
             self._answer(event, rejected(self.owner.refusal(error)))
 
-    async def _discharge(self, event: DeliveryReceived, ending: Transaction, *, fail: bool) -> None:
+    async def _discharge(self, event: DeliveryReceived, end: Coroutine[Any, Any, AmqpRefusal | None]) -> None:
         refusal: AmqpRefusal | None
         try:
-            refusal = await ending.discharge(fail=fail)
+            refusal = await end
         except Exception as error:  # noqa: BLE001 - any error is the answer to this discharge alone
             refusal = self.owner.refusal(error)
         if refusal is not None:
@@ -584,14 +559,5 @@ class FrontCoordinator(FrontLink):
 
     def _answer(self, event: DeliveryReceived, answer: DeliveryState) -> None:
         if not event.settled:
-            self.link.answer(event.delivery_id, answer)
+            self._link.answer(event.delivery_id, answer)
         self.owner.touch()
-
-
-def serve_coordinator(owner: FrontOwner, link: ReceiverLink, transactions: FrontTransactions) -> FrontCoordinator:
-    """Serve a coordinator, also before a token: each act needs rights of its own."""
-    session = owner.sessions[link.session]
-    if session.spans_entities is None:
-        session.spans_entities = True
-    link.accept_attach(max_message_size=MAX_BYTES)
-    return FrontCoordinator(owner, link, transactions, session if session.spans_entities else None)

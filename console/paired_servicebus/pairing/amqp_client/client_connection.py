@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, NotRequired, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
@@ -43,6 +43,7 @@ from paired_servicebus.pairing.amqp_client.endpoint import (
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from servicebus_amqp.encoding.codec import Timestamp
+from servicebus_amqp.encoding.message_sections import read_properties, split
 from servicebus_amqp.encoding.performatives import ACCEPTED, Coordinator, DeliveryState, Received, Source, Target
 from servicebus_amqp.nodes.request_ends import NodeReply, read_reply, write_request
 from servicebus_amqp.protocol import links as e
@@ -81,14 +82,14 @@ class AttachFields:
     """An attach that is passed on from another connection; a field left out is ours.
 
     passed_on: as of `Session.attach_sender`, such as settle_modes, properties and desired_capabilities.
-    session: one of `ClientConnection.begin`; default: one that links share.
+    opener: returns the session, by `ClientConnection.begin`; default: one that links share.
     """
 
     name: str | None = None
     source: Source | None = None
     target: Target | Coordinator | None = None
     passed_on: dict[str, Any] = field(default_factory=dict)
-    session: Session | None = None
+    opener: Callable[[ClientConnection], Awaitable[Session]] | None = None
 
 
 OURS: Final = AttachFields()
@@ -327,7 +328,7 @@ class RequestChannel:
         self._line = line
         self._sender: WireSender | None = None
         self._receiver: WireReceiver | None = None
-        self._pending: dict[str, asyncio.Future[NodeReply]] = {}
+        self._pending: dict[str, asyncio.Future[bytes]] = {}
         self._last = 0
 
     async def open(self) -> None:
@@ -345,10 +346,17 @@ class RequestChannel:
             self._on_lost(WireError(f"the links to {node} were not both attached: {error}"))
             raise
 
-    async def ask(self, properties: dict[str, Any], body: Any, state: DeliveryState | None = None) -> NodeReply:
-        """Send one request. The caller sets a deadline. Raises WireError if no reply can arrive.
+    async def ask(self, properties: dict[str, Any], body: Any) -> NodeReply:
+        """Send one request; return its reply. Raises as `exchange`."""
+        return reply_of(await self.exchange(lambda number: write_request(number, self.node, properties, body)))
 
-        state: that of its transaction.
+    async def exchange(self, request: Callable[[str], bytes], state: DeliveryState | None = None) -> bytes:
+        """Send one request; return the bytes of its reply. The caller sets a deadline.
+
+        request: returns the encoded request of an id. state: that of its transaction.
+
+        Raises:
+            WireError: no reply can arrive.
         """
         if self.failure is not None or self._sender is None:
             raise WireConnectionError(f"no requests can be sent to {self.node}: {self.failure}") from self.failure
@@ -357,8 +365,8 @@ class RequestChannel:
         answered = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self._line.asks += 1
-            self._sender.send(write_request(number, self.node, properties, body), number.encode(), state=state)
-            reply: NodeReply = await answered
+            self._sender.send(request(number), number.encode(), state=state)
+            reply: bytes = await answered
             return reply
         finally:
             self._pending.pop(number, None)
@@ -370,13 +378,13 @@ class RequestChannel:
             if receiver.credit <= _CREDIT // 2:
                 receiver.grant(_CREDIT)
         try:
-            number, reply = read_reply(event.payload)
+            number = read_properties(split(event.payload).properties).correlation_id
         except DecodeError as error:
             self._on_lost(WireError(f"{self.node} sent an unreadable reply: {error}"))
             return
         answered = self._pending.get(number) if isinstance(number, str) else None
         if answered is not None and not answered.done():
-            answered.set_result(reply)
+            answered.set_result(event.payload)
 
     def _on_outcome(self, event: e.DispositionReceived) -> None:
         failure = failure_of(event.state, self.node)
@@ -394,6 +402,14 @@ class RequestChannel:
             for link in (self._sender, self._receiver):
                 if link is not None:
                     link.drop(error)
+
+
+def reply_of(payload: bytes) -> NodeReply:
+    """Return the reply in its bytes. Raises WireError: it is unreadable."""
+    try:
+        return read_reply(payload)
+    except DecodeError as error:
+        raise WireError(f"an unreadable reply came: {error}") from error
 
 
 CBS: Final = "$cbs"
@@ -574,7 +590,8 @@ class ClientConnection(asyncio.Protocol):
         """Attach a link to an entity or node, without a token. Raises WireError."""
         fields = options.get("fields", OURS)
         sender = WireSender(self, path, options["on_lost"], options.get("on_room"))
-        sender.link = (fields.session or self._session()).attach_sender(
+        session = self._session() if fields.opener is None else await fields.opener(self)
+        sender.link = session.attach_sender(
             fields.name or self._name_for("to"),
             fields.source or Source(address=reply_address or "console"),
             fields.target or Target(address=path),
@@ -589,7 +606,8 @@ class ClientConnection(asyncio.Protocol):
         """Attach a peek-lock link from an entity or node, without token or credit. Raises WireError."""
         fields, on_settled = options.get("fields", OURS), options.get("on_settled")
         receiver = WireReceiver(self, path, options["on_lost"])
-        receiver.link = (fields.session or self._session()).attach_receiver(
+        session = self._session() if fields.opener is None else await fields.opener(self)
+        receiver.link = session.attach_receiver(
             fields.name or self._name_for("from"),
             fields.source or Source(address=path),
             fields.target or Target(address=reply_address or "console"),

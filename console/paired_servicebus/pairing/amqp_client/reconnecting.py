@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeVar, Unpack
 from uuid import UUID
 
@@ -24,15 +25,17 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
     AfterRead,
     ClientConnection,
     ReceiverOptions,
+    RequestChannel,
     SenderOptions,
     WireReceiver,
     WireSender,
+    reply_of,
 )
 from paired_servicebus.pairing.amqp_client.endpoint import SOCKET_ERROR, Endpoint, is_idle_detach
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
 from servicebus_amqp.encoding.codec import Array, Int, UInt
 from servicebus_amqp.encoding.performatives import DeliveryState
-from servicebus_amqp.nodes.request_ends import NodeReply
+from servicebus_amqp.nodes.request_ends import NodeReply, write_request
 
 FIRST_PAUSE: Final = 1.0
 MAX_PAUSE: Final = 30.0
@@ -217,15 +220,37 @@ class ReconnectingConnection:
             "com.microsoft:server-timeout": UInt(round(1000 * timeout)),
         }
 
-        async def ask(line: ClientConnection) -> NodeReply:
-            await line.authorizer.authorize(path)
-            return await (await line.requests(path + MANAGEMENT)).ask(properties, body, state)
-
-        reply = await self.run(ask, timeout, f"{operation} on {path}")
+        request = partial(write_request, reply_to=path + MANAGEMENT, properties=properties, body=body)
+        reply = reply_of(await self.exchange(path, operation, request, timeout=timeout, state=state))
         if not reply.is_success:
             text = f"{path} answered {operation} with {reply.status} {reply.description}"
             raise WireRequestError(text, reply.condition, status=reply.status)
         return reply
+
+    async def exchange(
+        self,
+        path: str,
+        operation: str,
+        request: Callable[[str], bytes],
+        *,
+        timeout: float = REQUESTING,
+        state: DeliveryState | None = None,
+    ) -> bytes:
+        """Send a request to an entity's `$management`; return the bytes of its reply. Raises WireError.
+
+        request, state: as of `RequestChannel.exchange`.
+        """
+
+        async def ask(line: ClientConnection) -> bytes:
+            return await (await self.management(line, path)).exchange(request, state)
+
+        return await self.run(ask, timeout, f"{operation} on {path}")
+
+    @staticmethod
+    async def management(line: ClientConnection, path: str) -> RequestChannel:
+        """Return the channel to an entity's `$management`; open it if necessary. Raises WireError."""
+        await line.authorizer.authorize(path)
+        return await line.requests(path + MANAGEMENT)
 
     async def close(self) -> None:
         """Close the connection cleanly, within seconds. Its links end, with a call of `on_lost` each."""

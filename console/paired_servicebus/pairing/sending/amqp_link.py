@@ -42,10 +42,12 @@ from paired_servicebus.core.errors import (
 from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, FailureKind, kind_of
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Backoff, Endpoint, ReconnectingConnection, WireSender, failure_of
+from paired_servicebus.pairing.amqp_client.client_connection import OURS, AttachFields
 from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, Carried, EncodedBatch
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
+from servicebus_amqp.encoding.performatives import DeliveryState, TransactionalState
 from servicebus_amqp.protocol.links import DispositionReceived
 from servicebus_amqp.protocol_errors import Condition, StateError
 
@@ -108,12 +110,13 @@ OnEnd = Callable[[WireError | None], None]
 
 
 class _InFlight(NamedTuple):
-    """A send without an outcome. ends: in the loop's time. mark: what was received before it."""
+    """A send without an outcome. ends: in the loop's time. mark: what was received before it. state: its own."""
 
     on_end: OnEnd
     ends: float
     timeout: float
     mark: tuple[int, int]
+    state: DeliveryState | None = None
 
 
 class _Attachment:
@@ -141,7 +144,10 @@ class _Attachment:
     def on_outcome(self, event: DispositionReceived) -> None:
         send = self.pending.pop(event.tag, None)
         if send is not None:
-            send.on_end(failure_of(event.state, self.path))
+            state = event.state
+            if send.state is not None and isinstance(state, TransactionalState):
+                state = state.outcome
+            send.on_end(failure_of(state, self.path))
             if self._is_retired:
                 self.retire()
 
@@ -182,11 +188,13 @@ class AmqpLink:
     Args:
         wire: the namespace's connection; not closed here.
         path: the entity's path, a queue or a topic.
+        fields: of its attaches.
     """
 
-    def __init__(self, wire: ReconnectingConnection, path: str) -> None:
+    def __init__(self, wire: ReconnectingConnection, path: str, fields: AttachFields = OURS) -> None:
         self.path = path
         self._wire = wire
+        self._fields = fields
         self._attachment: _Attachment | None = None
         self._attaching = asyncio.Lock()
         self._sent = 0
@@ -233,8 +241,7 @@ class AmqpLink:
         assert attachment.link is not None, "attached above"
         largest = attachment.link.max_message_size
         if len(data) > largest:
-            text = f"the message has {len(data)} bytes, {self.path} accepts {largest}"
-            raise WireOutcomeError(text, Condition.MESSAGE_SIZE_EXCEEDED)
+            raise too_large(self.path, len(data), largest)
         outcome: asyncio.Future[WireError | None] = loop.create_future()
         try:
             send = _InFlight(partial(_resolve, outcome), ends, timeout, self._wire.received)
@@ -248,17 +255,27 @@ class AmqpLink:
         if failure is not None:
             raise self.error_of(failure)
 
-    def put(self, data: bytes, message_format: int, timeout: float, on_end: OnEnd, *, began: float) -> bool:
+    def put(
+        self,
+        data: bytes,
+        message_format: int,
+        timeout: float,
+        on_end: OnEnd,
+        *,
+        began: float,
+        state: DeliveryState | None = None,
+    ) -> bool:
         """Send as `send_bytes`, without a wait; return False, with nothing done, if the link is not ready for it.
 
-        on_end: called once, later. began: the loop's present time.
+        on_end: called once, later. began: the loop's present time. state: that of a transaction.
         """
         attachment = self._attachment
         if attachment is None or attachment.link is None or self._closed or not self._wire.carries(attachment.link):
             return False
         if len(data) > attachment.link.max_message_size:
             return False
-        self._put(attachment, data, message_format, _InFlight(on_end, began + timeout, timeout, self._wire.received))
+        send = _InFlight(on_end, began + timeout, timeout, self._wire.received, state)
+        self._put(attachment, data, message_format, send)
         return True
 
     def error_of(self, failure: WireError) -> Exception:
@@ -300,7 +317,11 @@ class AmqpLink:
                     return before
                 fresh = _Attachment(self.path, self._give_up)
                 fresh.link = await self._wire.sender(
-                    self.path, on_outcome=fresh.on_outcome, on_lost=fresh.on_lost, timeout=ends - loop.time()
+                    self.path,
+                    on_outcome=fresh.on_outcome,
+                    on_lost=fresh.on_lost,
+                    fields=self._fields,
+                    timeout=ends - loop.time(),
                 )
                 self._refuse_when_closed()
                 before, self._attachment = self._attachment, fresh
@@ -317,7 +338,7 @@ class AmqpLink:
         assert attachment.link is not None, "the caller has seen it"
         self._sent += 1
         tag = self._sent.to_bytes(_TAG_BYTES, "big")
-        attachment.link.send(data, tag, message_format=message_format)
+        attachment.link.send(data, tag, message_format=message_format, state=send.state)
         attachment.add(tag, send)
         return tag
 
@@ -342,6 +363,11 @@ class AmqpLink:
 
     def _closed_error(self, *, in_doubt: bool = False) -> PairingClosedError:
         return PairingClosedError(f"the pairing was closed: nothing is sent to {self.path}", in_doubt=in_doubt)
+
+
+def too_large(path: str, size: int, largest: int) -> WireOutcomeError:
+    """Return the error of a message above its link's limit."""
+    return WireOutcomeError(f"the message has {size} bytes, {path} accepts {largest}", Condition.MESSAGE_SIZE_EXCEEDED)
 
 
 def _resolve(outcome: asyncio.Future[WireError | None], failure: WireError | None) -> None:

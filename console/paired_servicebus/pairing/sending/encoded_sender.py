@@ -20,7 +20,14 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
-from paired_servicebus.core.errors import BacklogUnavailableError, ReservedPropertyError, UnreadableError, WireError
+from paired_servicebus.core.errors import (
+    BacklogUnavailableError,
+    ReservedPropertyError,
+    UnreadableError,
+    WireConnectionError,
+    WireError,
+    WireOutcomeError,
+)
 from paired_servicebus.core.failover.send_router import PRIMARY, Route, Try
 from paired_servicebus.core.model.pairing_events import SendAccepted
 from paired_servicebus.core.model.verdict import Verdict, at_backlog
@@ -28,11 +35,20 @@ from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, read_message, unreadable
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.paired_sender import Backlog, MessageForm, SendCall, SendDriver, check_timeout
+from paired_servicebus.pairing.sending.amqp_link import AmqpLink, too_large
+from paired_servicebus.pairing.sending.paired_sender import (
+    Backlog,
+    MessageForm,
+    OpenTransaction,
+    SendCall,
+    SendDriver,
+    check_timeout,
+)
 from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from servicebus_amqp.encoding.codec import Array
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, split, unbatch, with_message_id, write_data
-from servicebus_amqp.nodes.request_ends import NodeReply
+from servicebus_amqp.encoding.performatives import TransactionalState
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, NodeReply
 
 SCHEDULE: Final = "com.microsoft:schedule-message"
 CANCEL: Final = "com.microsoft:cancel-scheduled-message"
@@ -148,48 +164,88 @@ def _digest(data: bytes) -> bytes:
 # go to one backlog queue in one batch. Acceptance counts for failover at once, and is announced at the commit.
 
 
+class SendTransaction(OpenTransaction, Protocol):
+    """A transaction, as its sends use it. What accepts no more acts raises AmqpRefusal."""
+
+    order: asyncio.Lock
+    """Held while an act is sent to the primary: acts leave in their order."""
+
+    @property
+    def ready_state(self) -> TransactionalState | None:
+        """The primary's state of it; None: it is not declared there yet, or an earlier act has not left."""
+
+    async def declare(self) -> TransactionalState:
+        """Return the primary's state; declare it there first. The caller has `order`. Raises WireError."""
+
+    def add(self, act: SendAct) -> None:
+        """Count an act that begins."""
+
+    def drop(self, act: SendAct) -> None:
+        """Forget an act that was refused."""
+
+    def hold(self, size: int) -> None:
+        """Count the bytes of an act that is held."""
+
+    def lose(self, why: str) -> None:
+        """Note that the primary has an act or not."""
+
+    async def request(self, path: str, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
+        """Send a request in it to the primary. Raises WireError."""
+
+
 @dataclass(slots=True, eq=False)
 class SendAct:
-    """A send in a transaction, once it has been requested. Both False: it has no answer yet.
+    """A send in a transaction. link: to the primary, in its session.
 
     given_ids: those of its messages that came from here. is_sent: the primary has it. is_held: the backlog gets it.
+    Both False: it has no answer yet.
     """
 
     transaction: SendTransaction
     sender: EncodedSender
-    messages: list[EncodedMessage]
-    given_ids: list[str]
+    link: AmqpLink
+    messages: Sequence[EncodedMessage] = ()
+    given_ids: Sequence[str] = ()
     is_sent: bool = False
     is_held: bool = False
 
     def check(self) -> None:
         self.transaction.check()
 
-    @property
-    def size(self) -> int:
-        return sum(len(message.data) for message in self.messages)
+    def begin(self, messages: Sequence[EncodedMessage], given: Sequence[str]) -> None:
+        """Count its messages. Raises AmqpRefusal: they are too many."""
+        self.messages, self.given_ids = list(messages), given
+        self.transaction.add(self)
 
-
-class SendTransaction(Protocol):
-    """A transaction as its sends use it, for the link of one entity. What can take no act raises AmqpRefusal."""
-
-    def check(self) -> None:
-        """Raise AmqpRefusal if it can take no act any more."""
-
-    def add(self, act: SendAct) -> None:
-        """Count an act that begins, in the order of the acts."""
-
-    def drop(self, act: SendAct) -> None:
-        """Forget an act that was refused."""
-
-    def hold(self, act: SendAct) -> None:
-        """Count the bytes of an act that is held."""
+    def note(self, failure: WireError | None) -> WireError | None:
+        """Note the end of an attempt at the primary; without an answer the transaction is lost."""
+        self.is_sent = failure is None
+        if failure is not None and not isinstance(failure, WireOutcomeError):
+            self.transaction.lose(str(failure))
+        return failure
 
     async def send(self, payload: EncodedPayload, timeout: float) -> None:
-        """Send an act to the primary. Raises WireError."""
+        """Send it to the primary, within `timeout` seconds. Raises WireError, AmqpRefusal."""
+        loop = asyncio.get_running_loop()
+        ends, ended = loop.time() + timeout, loop.create_future()
+        async with self.transaction.order:
+            await self.link.open(timeout)
+            state, limits = await self.transaction.declare(), self.link.limits
+            largest = len(payload.data) if limits is None else limits[0]
+            data = payload.data if len(payload.data) <= largest else payload.as_sent
+            if len(data) > largest:
+                raise too_large(self.link.path, len(data), largest)
+            now = loop.time()
+            if not self.link.put(data, payload.message_format, ends - now, ended.set_result, began=now, state=state):
+                raise WireConnectionError(f"the link to {self.link.path} was lost")
+        failure = self.note(await ended)
+        if failure is not None:
+            raise self.link.error_of(failure)
 
-    async def request(self, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
-        """Send a request in the transaction to the primary. Raises WireError."""
+    def hold(self) -> None:
+        """Keep it for the backlog. Raises AmqpRefusal: there is no room."""
+        self.transaction.hold(sum(len(message.data) for message in self.messages))
+        self.is_held = True
 
 
 class EncodedSender(SendDriver[EncodedMessage]):
@@ -224,69 +280,75 @@ class EncodedSender(SendDriver[EncodedMessage]):
         """Bytes of the largest message and batch that the primary accepts; None while it was never reached."""
         return self._link.limits
 
-    async def send(self, data: bytes, message_format: int = 0, *, timeout: float | None = None) -> None:
-        """Send one transfer, a message or a batch; on return, a namespace has accepted it.
+    async def send(
+        self, data: bytes, message_format: int = 0, *, timeout: float | None = None, act: SendAct | None = None
+    ) -> None:
+        """Send one transfer, a message or a batch; on return, a namespace has accepted it, or its transaction has.
 
         Args:
             data: the encoded message, or a batch in BATCH_FORMAT.
             timeout: for the whole call; None: `send_timeout` at the primary, and then twice that at the backlog.
+            act: its part in a transaction.
 
         Raises:
             UnreadableError, ReservedPropertyError: before anything is sent.
+            AmqpRefusal: the transaction accepts no more acts.
             BacklogMessageSizeError, BacklogUnavailableError: while failed over.
             PairingClosedError: the pairing was closed.
             WireError, ServiceBusError, TimeoutError: the failure of an attempt.
         """
         check_timeout(timeout)
         payload = read_payload(data, message_format, self._ids)
-        with self._ids_of(payload.given_ids), self._steering.enter_call(self.entity_name, len(payload.messages)):
-            await self._deliver(self._call(payload.messages, payload, timeout))
+        with self._entered(payload.messages, payload.given_ids, act):
+            await self._deliver(self._act_call(act, payload.messages, payload, timeout))
 
     def go_straight(
-        self, data: bytes, message_format: int, on_end: OnStraightEnd, *, timeout: float | None = None
+        self,
+        data: bytes,
+        message_format: int,
+        on_end: OnStraightEnd,
+        *,
+        timeout: float | None = None,
+        act: SendAct | None = None,
     ) -> bool:
         """Send as `send`, without a task; return False, with nothing done, if the entity or its link is not ready.
 
         on_end: called once, later. A failed attempt has a rest: the call goes on by the rules of all calls.
 
         Raises:
-            UnreadableError, ReservedPropertyError: nothing is sent.
+            UnreadableError, ReservedPropertyError, AmqpRefusal: nothing is sent.
         """
-        link = self._link
-        if not (self._may_go_straight() and link.is_open):
+        link, state = (self._link, None) if act is None else (act.link, act.transaction.ready_state)
+        if not (self._may_go_straight() and link.is_open) or (act is not None and state is None):
             return False
         payload = read_payload(data, message_format, self._ids)
         began = asyncio.get_running_loop().time()
-        end = partial(self._end_straight, payload, timeout, on_end, began)
+        end = partial(self._end_straight, payload, timeout, on_end, began, act)
         limit = self._limit if timeout is None else min(timeout, self._limit)
-        if not link.put(payload.data, message_format, limit, end, began=began):
+        try:
+            if act is not None:
+                act.begin(payload.messages, payload.given_ids)
+            goes = link.put(payload.data, message_format, limit, end, began=began, state=state)
+        except AmqpRefusal:
             self._release(payload.given_ids, accepted=False)
+            raise
+        if not goes:
+            self._leave(payload.given_ids, act)
             return False
         self._steering.in_flight.count += 1
         return True
-
-    async def send_in(
-        self, transaction: SendTransaction, data: bytes, message_format: int = 0, *, timeout: float
-    ) -> None:
-        """Send one transfer in a transaction; on return, the primary has it, or it is held for the backlog.
-
-        Raises: as `send`; and AmqpRefusal: the transaction can take no act any more.
-        """
-        payload = read_payload(data, message_format, self._ids)
-        call = self._call(payload.messages, payload, timeout)
-        await self._include(call, transaction, payload.given_ids)
 
     async def schedule(
         self,
         entries: Sequence[Mapping[str, Any]],
         *,
         timeout: float | None = None,
-        transaction: SendTransaction | None = None,
+        act: SendAct | None = None,
     ) -> list[int]:
         """Schedule messages; return the numbers for cancelling, negative for those in the backlog.
 
         entries: as in the request `schedule-message`: maps of message-id, message, and possibly session-id,
-        partition-key and via-partition-key. The time is in the message's annotations. transaction: as of `send_in`.
+        partition-key and via-partition-key. The time is in the message's annotations. act: as of `send`.
 
         Raises: as `send`.
         """
@@ -301,14 +363,10 @@ class EncodedSender(SendDriver[EncodedMessage]):
         async def schedule(_: object, left: list[EncodedMessage], limit: float) -> None:
             rest = zip(entries[-len(left) :], left, strict=True)
             body = {"messages": [{**entry, "message-id": one.message_id, "message": one.data} for entry, one in rest]}
-            numbers.extend(await self._ask_for_numbers(body, limit, transaction))
+            numbers.extend(await self._ask_for_numbers(body, limit, act))
 
-        call = self._call(singles, None, timeout, schedule)
-        if transaction is not None:
-            await self._include(call, transaction, given)
-        else:
-            with self._ids_of(given), self._steering.enter_call(self.entity_name, len(singles)):
-                await self._deliver(call)
+        with self._entered(singles, given, act):
+            await self._deliver(self._act_call(act, singles, None, timeout, schedule))
         return self._number_parked(singles[: len(singles) - len(numbers)]) + numbers
 
     async def cancel(
@@ -316,9 +374,9 @@ class EncodedSender(SendDriver[EncodedMessage]):
         numbers: Sequence[int],
         *,
         timeout: float | None = None,
-        transaction: SendTransaction | None = None,
+        act: SendAct | None = None,
     ) -> None:
-        """Cancel scheduled messages by the numbers the primary gave. transaction: as of `send_in`.
+        """Cancel scheduled messages by the numbers the primary gave. act: as of `send`.
 
         Raises:
             ScheduledInBacklogError: a number is negative: its message is, or was, in the backlog.
@@ -327,7 +385,7 @@ class EncodedSender(SendDriver[EncodedMessage]):
         body = {"sequence-numbers": Array.of(int, numbers)}
 
         async def cancel(seconds: float) -> None:
-            await self._request_of(transaction, CANCEL, body, seconds)
+            await self._request_of(act, CANCEL, body, seconds)
 
         await self._cancel(numbers, timeout, cancel)
 
@@ -397,16 +455,22 @@ class EncodedSender(SendDriver[EncodedMessage]):
         timeout: float | None,
         on_end: OnStraightEnd,
         began: float,
+        act: SendAct | None,
         failure: WireError | None,
     ) -> None:
         """Count an accepted straight send; a failed one goes on as a call. began: in the loop's time."""
         age = asyncio.get_running_loop().time() - began
         messages = payload.messages
         if failure is not None:
-            call = self._call(messages, payload, timeout, began=self._steering.clock() - age)
-            on_end(self._go_on(call, failure, payload.given_ids))
+            call = self._act_call(act, messages, payload, timeout, began=self._steering.clock() - age)
+            on_end(self._go_on(call, failure if act is None else act.note(failure) or failure, payload.given_ids, act))
             return
         self._tally.times.add(age)
+        if act is not None:
+            act.note(None)
+            self._steering.in_flight.leave()
+            on_end(None)
+            return
         if not self._count_straight(len(messages), sum(map(envelope_codec.body_bytes, messages))):
             self._report(messages)
         elif len(payload.data) > SMALL_BYTES:
@@ -416,27 +480,20 @@ class EncodedSender(SendDriver[EncodedMessage]):
         self._steering.in_flight.leave()
         on_end(None)
 
-    async def _go_on(self, call: SendCall[EncodedMessage], failure: WireError, given: Sequence[str]) -> None:
+    async def _go_on(
+        self, call: SendCall[EncodedMessage], failure: WireError, given: Sequence[str], act: SendAct | None
+    ) -> None:
         """Complete a call whose straight send failed, as if its first attempt had."""
         try:
-            with self._ids_of(given):
+            with self._ids_of(given, act):
                 await self._deliver(call, self._link.error_of(failure))
         finally:
             self._steering.in_flight.leave()
 
-    async def _include(
-        self, call: SendCall[EncodedMessage], transaction: SendTransaction, given: Sequence[str]
-    ) -> None:
-        """Complete a call that is an act of a transaction."""
-        act = call.transaction = SendAct(transaction, self, list(call.messages), list(given))
-        try:
-            transaction.add(act)
-            with self._steering.enter_call(self.entity_name, len(call.messages)):
-                await self._deliver(call)
-        except BaseException:
-            transaction.drop(act)
-            self._release(given, accepted=False)
-            raise
+    def _act_call(self, act: SendAct | None, *call: Any, **options: Any) -> SendCall[EncodedMessage]:
+        made = self._call(*call, **options)
+        made.transaction = act
+        return made
 
     async def _attempt(self, step: Try, call: SendCall[EncodedMessage]) -> None:
         act = call.transaction
@@ -444,14 +501,13 @@ class EncodedSender(SendDriver[EncodedMessage]):
             await super()._attempt(step, call)
         elif step.route.queue is not None:
             self._parked(call.left, self._room())  # what no queue can accept fails now
-            act.transaction.hold(act)
-            act.is_held = True
+            act.hold()
         else:
-            if call.schedule is not None:
-                await call.schedule(None, call.left, step.timeout)
+            if call.schedule is None:
+                await act.send(call.whole, step.timeout)
             else:
-                await act.transaction.send(call.whole, step.timeout)
-            act.is_sent = True
+                await call.schedule(None, call.left, step.timeout)
+                act.is_sent = True
             self._steering.tell(SendAccepted(at=self._steering.clock(), entity=self.entity_name, messages=0))
 
     async def _send_to_primary(self, call: SendCall[EncodedMessage], timeout: float) -> None:
@@ -478,17 +534,12 @@ class EncodedSender(SendDriver[EncodedMessage]):
         room = self._room()
         self._tally.too_large += sum(exceeds(message, self.entity_name, room) for message in accepted)
 
-    async def _request_of(
-        self, transaction: SendTransaction | None, operation: str, body: dict[str, Any], timeout: float
-    ) -> NodeReply:
-        if transaction is not None:
-            return await transaction.request(operation, body, timeout)
-        return await self._primaries.wire.request(self.entity_name, operation, body, timeout=timeout)
+    async def _request_of(self, act: SendAct | None, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
+        request = self._primaries.wire.request if act is None else act.transaction.request
+        return await request(self.entity_name, operation, body, timeout=timeout)
 
-    async def _ask_for_numbers(
-        self, body: dict[str, Any], timeout: float, transaction: SendTransaction | None
-    ) -> Sequence[int]:
-        reply = await self._request_of(transaction, SCHEDULE, body, timeout)
+    async def _ask_for_numbers(self, body: dict[str, Any], timeout: float, act: SendAct | None) -> Sequence[int]:
+        reply = await self._request_of(act, SCHEDULE, body, timeout)
         found = reply.body.get("sequence-numbers") if isinstance(reply.body, dict) else None
         numbers = found.values if isinstance(found, Array) else found
         if not isinstance(numbers, list | tuple) or len(numbers) != len(body["messages"]):
@@ -496,14 +547,29 @@ class EncodedSender(SendDriver[EncodedMessage]):
         return [int(number) for number in numbers]
 
     @contextmanager
-    def _ids_of(self, given: Sequence[str]) -> Iterator[None]:
-        """Keep ids from other calls until this one has ended."""
-        accepted = False
+    def _entered(self, messages: Sequence[EncodedMessage], given: Sequence[str], act: SendAct | None) -> Iterator[None]:
+        """Count a call with these messages until it has ended. Raises AmqpRefusal: its transaction refuses it."""
+        with self._ids_of(given, act), self._steering.enter_call(self.entity_name, len(messages)):
+            if act is not None:
+                act.begin(messages, given)
+            yield
+
+    @contextmanager
+    def _ids_of(self, given: Sequence[str], act: SendAct | None) -> Iterator[None]:
+        """Keep ids from other calls until this one has ended, or the transaction of its act."""
         try:
             yield
-            accepted = True
-        finally:
-            self._release(given, accepted=accepted)
+        except BaseException:
+            self._leave(given, act)
+            raise
+        if act is None:
+            self._release(given, accepted=True)
+
+    def _leave(self, given: Sequence[str], act: SendAct | None) -> None:
+        """End a call that was not accepted."""
+        self._release(given, accepted=False)
+        if act is not None:
+            act.transaction.drop(act)
 
     def _release(self, given: Sequence[str], *, accepted: bool) -> None:
         for name in given:

@@ -104,7 +104,7 @@ class OpenTransaction(Protocol):
     """A transaction of a gateway's client, as a call uses it."""
 
     def check(self) -> None:
-        """Raise AmqpRefusal if it can take no act any more."""
+        """Raise AmqpRefusal if it accepts no more acts."""
 
 
 @dataclass(slots=True)

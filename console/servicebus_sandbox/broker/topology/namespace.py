@@ -43,7 +43,6 @@ from servicebus_sandbox.broker.queues.message_queue import Forwarder, MessageQue
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
 from servicebus_sandbox.broker.subscription_rules.message_properties import PropertyCodec, SystemFieldCodec
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, ArrivingMessage, Rule, RuleSet
-from servicebus_sandbox.broker.transaction import Transactions
 
 # Queues, topics and subscriptions: settings, counts, and the way of their messages.
 #
@@ -528,9 +527,10 @@ class BrokerNamespace:
 
     # ------------------------------------------------------------------ being driven
 
-    def transactions(self) -> Transactions:
-        """Return the transactions of a new connection."""
-        return Transactions(self._agenda)
+    @property
+    def agenda(self) -> Agenda:
+        """The schedule of all that ends by itself."""
+        return self._agenda
 
     def top_level(self, path: str) -> str:
         """Return the queue or topic to which a path belongs, in lower case: a topic's subscriptions are one with it."""
