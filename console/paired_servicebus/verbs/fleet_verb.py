@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from cyclopts import App, Parameter
@@ -23,7 +23,7 @@ from paired_servicebus.core.errors import ControlError, PairedError
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_fold import PairingView, pairing_of
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Snapshot
 from paired_servicebus.core.operator.alarms import Alarm, alarms, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import (
     WATCH_NOTICE,
@@ -38,9 +38,6 @@ from paired_servicebus.engine.control.discovery import first_snapshot
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.verbs.engine_commands import require_socket, select_engines
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
-
-if TYPE_CHECKING:
-    from paired_servicebus.engine.fleet.board_setup import RightsFinding
 
 # `paired fleet setup` and `check`: the boards of a pairing and their rules. Both need Manage on the secondary.
 
@@ -101,17 +98,15 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
 
     Needs Manage on the secondary namespace. Exit status 0 none too wide and none missing, 1 otherwise, 2 not known.
     """
-    from paired_servicebus.engine.fleet.board_setup import RightVerdict
-
     found = asyncio.run(_check_rights(load_config(find_config(config))))
     if json:
         print_object(msgspec.json.encode({"rights": found}).decode())
     else:
         print_lines([line for one in found for line in _finding_lines(one)])
-    return int(any(one.verdict in (RightVerdict.WIDE, RightVerdict.MISSING) for one in found))
+    return int(any(one.verdict in (FindingVerdict.WARN, FindingVerdict.NO) for one in found))
 
 
-async def _check_rights(settings: PairingConfig) -> Sequence[RightsFinding]:
+async def _check_rights(settings: PairingConfig) -> Sequence[Finding]:
     from paired_servicebus.engine.clients.client_factory import open_admin  # with the SDK behind it
     from paired_servicebus.engine.clients.start_checks import look_up_name
     from paired_servicebus.engine.fleet.board_setup import check_rights
@@ -122,8 +117,11 @@ async def _check_rights(settings: PairingConfig) -> Sequence[RightsFinding]:
         return await check_rights(admin, primary, {} if settings.fleet is None else settings.fleet.key_names)
 
 
-def _finding_lines(found: RightsFinding) -> list[str]:
-    lines = [f"{found.verdict:<9} {found.what:<30} {found.text}"]
+_WORDS: Final = {FindingVerdict.WARN: "too wide", FindingVerdict.NO: "missing"}
+
+
+def _finding_lines(found: Finding) -> list[str]:
+    lines = [f"{_WORDS.get(found.verdict, found.verdict):<9} {found.what:<30} {found.evidence}"]
     return [*lines, f"{'':<9} {'':<30} -> {found.todo}"] if found.todo else lines
 
 

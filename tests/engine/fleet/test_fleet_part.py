@@ -18,7 +18,6 @@ from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet import fleet_part
 from paired_servicebus.engine.fleet.fleet_part import FleetPart
 from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
-from paired_servicebus.engine.fleet.service_bus_board import Cleaned
 from tests.core.fleet.fleet_world import author, snapshot
 from tests.core.fleet.made_orders import made_order
 
@@ -46,8 +45,8 @@ class MemoryBoard:
         post = Posted(number=self.number, enqueued_at=now, ends_at=now + ttl, document=document)
         self.posts[Board.ORDERS if is_order else Board.REPORTS].append(post)
 
-    async def clean(self, wanted: Clean) -> Cleaned:
-        return Cleaned()
+    async def clean(self, wanted: Clean) -> int:
+        return 1
 
     async def close(self) -> None:
         pass

@@ -11,10 +11,9 @@ import pytest
 from paired_servicebus.core.backlog.queue_settings import MAX_DELIVERIES, AccessRule, QueueWanted
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict
 from paired_servicebus.engine.fleet.board_setup import (
     OPENS,
-    RightsFinding,
-    RightVerdict,
     _judge_namespace,
     check_rights,
     differences,
@@ -90,7 +89,7 @@ async def test_a_key_without_manage_is_told_the_verb(empty: World) -> None:
 # -- rights -----------------------------------------------------------------------------------------------------------
 
 
-async def checked(world: World, **used: str) -> dict[str, RightsFinding]:
+async def checked(world: World, **used: str) -> dict[str, Finding]:
     keys = {board: used.get(board.value, "") for board in Board}
     return {one.what: one for one in await check_rights(world.admin(), "primary", keys)}
 
@@ -99,29 +98,29 @@ async def test_rules_that_are_missing_right_and_too_wide_are_named(world: World)
     """ "`fleet check` says which rights are too wide"."""
     admin = world.admin()
     before = await checked(world)
-    assert before["orders: paired-engines"].verdict is RightVerdict.MISSING
+    assert before["orders: paired-engines"].verdict is FindingVerdict.NO
     await set_up_rules(admin, "primary", partial(find_missing_right, world.client()))
     after = await checked(world, orders="paired-engines")
-    assert {after[f"{board}: paired-engines"].verdict for board in Board} == {RightVerdict.OK}
-    assert after["this engine's key on orders"].verdict is RightVerdict.OK
-    assert after["this engine's key on reports"].verdict is RightVerdict.WIDE
-    assert after["the namespace's rules"].verdict is RightVerdict.UNKNOWN
+    assert {after[f"{board}: paired-engines"].verdict for board in Board} == {FindingVerdict.OK}
+    assert after["this engine's key on orders"].verdict is FindingVerdict.OK
+    assert after["this engine's key on reports"].verdict is FindingVerdict.WARN
+    assert after["the namespace's rules"].verdict is FindingVerdict.UNKNOWN
     await admin.put_rule(ORDERS, AccessRule(name="paired-engines", rights=frozenset({"Send", "Listen"})))
     await admin.put_rule(ORDERS, AccessRule(name="mine", rights=frozenset({"Listen"}), key="k"))
     wide = await checked(world)
-    assert (wide["orders: paired-engines"].verdict, wide["orders: paired-engines"].text) == (
-        RightVerdict.WIDE,
+    assert (wide["orders: paired-engines"].verdict, wide["orders: paired-engines"].evidence) == (
+        FindingVerdict.WARN,
         f"gives Send beside Listen: {OPENS}",
     )
-    assert wide["orders: mine"].verdict is RightVerdict.WIDE
-    assert "takes them from the board" in wide["orders: mine"].text
+    assert wide["orders: mine"].verdict is FindingVerdict.WARN
+    assert "takes them from the board" in wide["orders: mine"].evidence
 
 
 def test_a_rule_of_the_namespace_that_sends_reaches_both_boards() -> None:
     sender, reader = (AccessRule(name=right, rights=frozenset({right})) for right in ("Send", "Listen"))
     (found,) = _judge_namespace((sender, reader))
-    assert (found.what, found.verdict) == ("the namespace: Send", RightVerdict.WIDE)
-    assert _judge_namespace((reader,))[0].verdict is RightVerdict.OK
+    assert (found.what, found.verdict) == ("the namespace: Send", FindingVerdict.WARN)
+    assert _judge_namespace((reader,))[0].verdict is FindingVerdict.OK
 
 
 async def test_a_right_that_was_given_by_hand_is_not_withdrawn(world: World) -> None:

@@ -20,7 +20,6 @@ from typing import Any, Final, Literal, assert_never
 
 from paired_servicebus.core.fleet.fleet_documents import (
     MAX_CARRIED,
-    MAX_NOT_WELL,
     MAX_ROWS,
     PRESENCE_SECONDS,
     WATCH_SECONDS,
@@ -40,6 +39,7 @@ from paired_servicebus.core.fleet.pace import CHECK_EVERY
 from paired_servicebus.core.model.entity_state import WELL
 from paired_servicebus.core.model.fleet_view import FleetFigures
 from paired_servicebus.core.model.gateway_view import without_clients
+from paired_servicebus.core.model.pairing_fold import MAX_NOT_WELL
 from paired_servicebus.core.model.snapshot import (
     MAX_DESTINATIONS,
     DeadLettersView,

@@ -40,8 +40,6 @@ PRESENCE_SECONDS: Final = 3 * 3600.0
 PRESENCE_INTERVAL: Final = 3600.0
 """Seconds between two presences of an engine in which nothing changes."""
 WATCH_SECONDS: Final = 120.0
-MAX_NOT_WELL: Final = 10
-"""Entities named in a presence."""
 
 
 Subject = tuple[str, str, str]

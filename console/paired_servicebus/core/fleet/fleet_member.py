@@ -19,7 +19,6 @@ An idle engine without these uses reads only the orders, since a reading costs a
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final, assert_never
@@ -38,7 +37,6 @@ from paired_servicebus.core.fleet.board_reader import (
 )
 from paired_servicebus.core.fleet.engine_orders import EngineOrders
 from paired_servicebus.core.fleet.fleet_documents import (
-    MAX_NOT_WELL,
     PRESENCE_SECONDS,
     WATCH_SECONDS,
     Author,
@@ -57,8 +55,8 @@ from paired_servicebus.core.fleet.order_answers import order_views
 from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster import Roster, RosterView
-from paired_servicebus.core.model.entity_state import WELL
-from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEntityState, FleetView, Takes
+from paired_servicebus.core.model.fleet_view import FleetView, Takes
+from paired_servicebus.core.model.pairing_fold import count_states, list_unwell
 from paired_servicebus.core.model.snapshot import MOVING_STATUSES, Snapshot, SyphonStatus
 
 # The documents that an engine posts about itself, and the changes that make it post them.
@@ -119,25 +117,14 @@ class OwnDocuments:
 
     def presence(self, snapshot: Snapshot, clock_offset: float | None) -> Presence:
         """Return a presence of now."""
-        states = Counter(entity.state for entity in snapshot.entities)
-        not_well = sorted((one for one in snapshot.entities if one.state not in WELL), key=lambda one: one.since)
         return Presence(
             id=self.next_id(),
             author=self._author,
             started_at=snapshot.at if snapshot.started_at is None else snapshot.started_at,
             queues=tuple(queue.index for queue in snapshot.queues),
             syphon=snapshot.syphon.status.value,
-            states=tuple((state, states[state]) for state in WORST_FIRST if states[state]),
-            not_well=tuple(
-                FleetEntityState(
-                    path=one.path,
-                    state=one.state,
-                    since=one.since,
-                    first_failure_at=one.first_failure_at,
-                    first_failure_kind=one.first_failure_kind,
-                )
-                for one in not_well[:MAX_NOT_WELL]
-            ),
+            states=count_states(snapshot.entities),
+            not_well=list_unwell(snapshot.entities),
             takes=self.takes(snapshot),
             signers=self._signers,
             clock_offset=clock_offset,

@@ -21,7 +21,6 @@ from paired_servicebus.core.fleet.board_reader import (
     sum_figures,
 )
 from paired_servicebus.core.fleet.fleet_documents import (
-    MAX_NOT_WELL,
     PRESENCE_INTERVAL,
     PRESENCE_SECONDS,
     Author,
@@ -46,7 +45,7 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
-from paired_servicebus.core.model.pairing_fold import part_of, silent_part, sum_parts, sum_states
+from paired_servicebus.core.model.pairing_fold import MAX_NOT_WELL, part_of, silent_part, sum_parts, sum_states
 from paired_servicebus.core.model.snapshot import (
     BUSY_STATUSES,
     MOVING_STATUSES,

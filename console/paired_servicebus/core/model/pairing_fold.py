@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final
 
 from paired_servicebus.core.model.entity_state import WELL, State
@@ -33,6 +33,7 @@ MAX_NAMED: Final = 20
 """Engines named of one entity."""
 MAX_CAUSES: Final = 5
 MAX_NOT_WELL: Final = 10
+"""Entities that an engine lists of its own."""
 STATES_FIRST: Final = (*WORST_FIRST[:-2], State.HEALTHY, State.UNKNOWN)
 """As WORST_FIRST; an entity that one engine sends to with success is healthy, whoever else sends nothing to it."""
 BACKLOG: Final = "backlog"
@@ -275,19 +276,32 @@ def _as_old(theirs: FleetEntity) -> FleetEntity:
 
 def _own(engine: FleetEngine, entities: Sequence[EntityView], at: float) -> FleetEngine:
     """Return this engine as it is now, not as it reported itself."""
-    states, figures = Counter(one.state for one in entities), engine.figures
-    unwell = (one for one in entities if one.state not in WELL)
+    figures = engine.figures
     if figures is not None:
         sends = sum(one.sends_per_second for one in entities)
         refused = sum(one.refused_per_second for one in entities)
         figures = replace(figures, at=at, sends_per_second=sends, refused_per_second=refused)
-    return replace(
-        engine,
-        states=tuple((state, states[state]) for state in WORST_FIRST if states[state]),
-        not_well=tuple(
-            FleetEntityState(path=one.path, state=one.state, since=one.since) for one in islice(unwell, MAX_NOT_WELL)
-        ),
-        figures=figures,
+    return replace(engine, states=count_states(entities), not_well=list_unwell(entities), figures=figures)
+
+
+def count_states(entities: Iterable[EntityView]) -> tuple[tuple[State, int], ...]:
+    """Return an engine's entities by state, the worst first."""
+    states = Counter(one.state for one in entities)
+    return tuple((state, states[state]) for state in WORST_FIRST if states[state])
+
+
+def list_unwell(entities: Iterable[EntityView]) -> tuple[FleetEntityState, ...]:
+    """Return an engine's entities that are not well, the longest so first, at most MAX_NOT_WELL."""
+    unwell = sorted((one for one in entities if one.state not in WELL), key=lambda one: one.since)
+    return tuple(
+        FleetEntityState(
+            path=one.path,
+            state=one.state,
+            since=one.since,
+            first_failure_at=one.first_failure_at,
+            first_failure_kind=one.first_failure_kind,
+        )
+        for one in unwell[:MAX_NOT_WELL]
     )
 
 

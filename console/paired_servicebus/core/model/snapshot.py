@@ -372,7 +372,7 @@ class Trouble:
 
 
 class FindingVerdict(StrEnum):
-    """The verdict on one precondition of a failover."""
+    """The verdict on one precondition of a failover, or on one right."""
 
     OK = "ok"
     WARN = "warn"
@@ -382,7 +382,7 @@ class FindingVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One precondition of a failover, with its verdict (failover_readiness.py has the rules)."""
+    """One precondition of a failover (failover_readiness.py), or one right (board_setup.py), with its verdict."""
 
     what: str
     verdict: FindingVerdict

@@ -77,9 +77,8 @@ def bound_fleet(view: FleetView) -> FleetView:
 def _rank(engine: FleetEngine, view: FleetView) -> tuple[bool, ...]:
     """Return an engine's place: itself, expected ones, and those of which a sentence may speak come first."""
     expected = {one.casefold() for one in view.expected_names}
-    is_me = engine.engine.casefold() == view.me.casefold() and view.my_boot in ("", engine.boot)
     return (
-        not is_me,
+        not view.is_me(engine),
         engine.engine.casefold() not in expected,
         engine.status is not FleetStatus.SILENT,
         engine.status is FleetStatus.ENDED,

@@ -18,7 +18,6 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import StrEnum
 from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
@@ -34,6 +33,7 @@ from paired_servicebus.core.backlog.queue_settings import (
 )
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board, board_path
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pairing.management.management_port import (
@@ -240,27 +240,10 @@ def key_files(found: RuleSetup, primary: str, host: str, *, is_emulated: bool) -
     }
 
 
-class RightVerdict(StrEnum):
-    """The verdict on one rule or key."""
-
-    OK = "ok"
-    WIDE = "too wide"
-    MISSING = "missing"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RightsFinding:
-    """One rule or key of the boards: its verdict, what it opens, and the remedy."""
-
-    what: str
-    verdict: RightVerdict
-    text: str
-    todo: str = ""
-
-
-async def check_rights(admin: RuleManagement, primary: str, used: Mapping[str, str]) -> tuple[RightsFinding, ...]:
+async def check_rights(admin: RuleManagement, primary: str, used: Mapping[str, str]) -> tuple[Finding, ...]:
     """Return what the rules of the boards and of the namespace, and this engine's keys, permit.
+
+    WARN: it permits more than its owner needs. NO: less.
 
     Args:
         used: the names of the keys that [fleet] gives this engine; "" where it has none.
@@ -275,28 +258,28 @@ async def check_rights(admin: RuleManagement, primary: str, used: Mapping[str, s
     return (*found, *_judge_namespace(namespace))
 
 
-def _judge_board(board: Board, rules: tuple[AccessRule, ...]) -> list[RightsFinding]:
+def _judge_board(board: Board, rules: tuple[AccessRule, ...]) -> list[Finding]:
     present = {rule.name: rule for rule in rules}
     found = [_judge_own(board, name, present.pop(name, None)) for name in RULES[board]]
     for other in present.values():
         text = f"another rule, which gives {_listed(other.rights)}: {_opened(board, other.rights)}"
         todo = "delete it, or give its owner one of the rules above"
-        found.append(RightsFinding(what=f"{board}: {other.name}", verdict=RightVerdict.WIDE, text=text, todo=todo))
+        found.append(Finding(what=f"{board}: {other.name}", verdict=FindingVerdict.WARN, evidence=text, todo=todo))
     return found
 
 
-def _judge_own(board: Board, name: str, rule: AccessRule | None) -> RightsFinding:
+def _judge_own(board: Board, name: str, rule: AccessRule | None) -> Finding:
     what, wanted = f"{board}: {name}", RULES[board][name]
     if rule is None or not wanted <= rule.rights:
         lacks = wanted - (rule.rights if rule is not None else frozenset[str]())
         text = f"does not give {_listed(lacks)}" if rule is not None else f"does not exist; it gives {_listed(lacks)}"
-        return RightsFinding(what=what, verdict=RightVerdict.MISSING, text=text, todo=f"run {SETUP_VERB}")
+        return Finding(what=what, verdict=FindingVerdict.NO, evidence=text, todo=f"run {SETUP_VERB}")
     if rule.rights > wanted:
         extra = rule.rights - wanted
         todo = "take it away, unless this namespace wants Send for a peek" if extra == {SEND} else "take it away"
         text = f"gives {_listed(extra)} beside {_listed(wanted)}: {_opened(board, extra)}"
-        return RightsFinding(what=what, verdict=RightVerdict.WIDE, text=text, todo=todo)
-    return RightsFinding(what=what, verdict=RightVerdict.OK, text=f"gives {_listed(wanted)}")
+        return Finding(what=what, verdict=FindingVerdict.WARN, evidence=text, todo=todo)
+    return Finding(what=what, verdict=FindingVerdict.OK, evidence=f"gives {_listed(wanted)}")
 
 
 def _opened(board: Board, rights: frozenset[str]) -> str:
@@ -310,29 +293,29 @@ def _opened(board: Board, rights: frozenset[str]) -> str:
     return "its key can receive messages, which takes them from the board"
 
 
-def _judge_key(board: Board, name: str, rules: tuple[AccessRule, ...]) -> RightsFinding:
+def _judge_key(board: Board, name: str, rules: tuple[AccessRule, ...]) -> Finding:
     what = f"this engine's key on {board}"
     if name in {rule.name for rule in rules}:
-        return RightsFinding(what=what, verdict=RightVerdict.OK, text=f"is of the rule {name} of the queue")
+        return Finding(what=what, verdict=FindingVerdict.OK, evidence=f"is of the rule {name} of the queue")
     key = f"is {repeated(name)}, which is no rule of the queue" if name else "is [secondary]'s credential"
     text = f"{key}: it reaches every queue of the namespace that its rule or role permits"
     todo = f"give this engine the key of {ENGINES}: [fleet] {board} = {{ file = … }}"
-    return RightsFinding(what=what, verdict=RightVerdict.WIDE, text=text, todo=todo)
+    return Finding(what=what, verdict=FindingVerdict.WARN, evidence=text, todo=todo)
 
 
-def _judge_namespace(rules: tuple[AccessRule, ...] | None) -> list[RightsFinding]:
+def _judge_namespace(rules: tuple[AccessRule, ...] | None) -> list[Finding]:
     what = "the namespace's rules"
     if rules is None:
         text = "connection strings cannot list them; each that gives Send reaches both boards"
         todo = "look in the portal, or set [secondary] management to ARM"
-        return [RightsFinding(what=what, verdict=RightVerdict.UNKNOWN, text=text, todo=todo)]
+        return [Finding(what=what, verdict=FindingVerdict.UNKNOWN, evidence=text, todo=todo)]
     wide = [rule for rule in rules if rule.rights & {SEND, MANAGE}]
     return [
-        RightsFinding(
+        Finding(
             what=f"the namespace: {rule.name}",
-            verdict=RightVerdict.WIDE,
-            text=f"gives {_listed(rule.rights)} on every queue, the boards included",
+            verdict=FindingVerdict.WARN,
+            evidence=f"gives {_listed(rule.rights)} on every queue, the boards included",
             todo="give its key to administrators and to applications that pair, and to nobody else",
         )
         for rule in wide
-    ] or [RightsFinding(what=what, verdict=RightVerdict.OK, text="none gives Send or Manage")]
+    ] or [Finding(what=what, verdict=FindingVerdict.OK, evidence="none gives Send or Manage")]

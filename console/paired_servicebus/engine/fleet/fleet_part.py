@@ -472,7 +472,7 @@ class FleetPart:
 
     async def _clean(self, effect: Clean) -> None:
         try:
-            self._operations += (await self._board.clean(effect)).operations
+            self._operations += await self._board.clean(effect)
         except FleetBoardError as error:
             self._operations += 1
             log.info("the board %s was not cleaned: %s", effect.board, error)

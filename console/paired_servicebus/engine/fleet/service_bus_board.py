@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -65,17 +65,6 @@ _UNKNOWN: Final = frozenset({"amqp:not-implemented", "amqp:not-allowed", "com.mi
 """Answers of a namespace that has no batch delete, or none for this queue."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
-    """The result of a cleaning: messages deleted, and billed operations."""
-
-    deleted: int = 0
-    operations: int = 0
-
-    def __add__(self, other: Cleaned) -> Cleaned:
-        return Cleaned(deleted=self.deleted + other.deleted, operations=self.operations + other.operations)
-
-
 class BoardCleaner:
     """The cleaning of one board."""
 
@@ -85,28 +74,27 @@ class BoardCleaner:
         self._board = board
         self._has_batch_delete = True
 
-    async def clean(self, wanted: Clean) -> Cleaned:
-        """Delete posts that do not count. Raises WireError."""
-        done = await self._delete_before(wanted)
+    async def clean(self, wanted: Clean) -> int:
+        """Delete posts that do not count; return the billed operations. Raises WireError."""
+        operations = await self._delete_before(wanted)
         if self._has_batch_delete and not wanted.dead:
-            return done
+            return operations
         if not self._has_batch_delete:
-            done += Cleaned(operations=1)
+            operations += 1
             if not await self._is_head_over(wanted):
-                return done
-        return done + await self._receive(wanted)
+                return operations
+        return operations + await self._receive(wanted)
 
-    async def _delete_before(self, wanted: Clean) -> Cleaned:
-        """Delete the messages that were enqueued before a time, a bounded number. Raises WireError."""
-        done = Cleaned()
+    async def _delete_before(self, wanted: Clean) -> int:
+        """Delete messages that were enqueued before a time; return the requests, a bounded number. Raises WireError."""
+        operations = 0
         for _ in range(FLUSH_ROUNDS if wanted.is_flush else MAX_ROUNDS):
             if not self._has_batch_delete:
                 break
-            batch = await self._delete(wanted.before)
-            done += Cleaned(deleted=batch, operations=1)
-            if batch < MAX_DELETED:
+            operations += 1
+            if await self._delete(wanted.before) < MAX_DELETED:
                 break
-        return done
+        return operations
 
     async def _delete(self, before: float) -> int:
         """Delete the oldest messages that were enqueued before a time; return their number. Raises WireError."""
@@ -126,14 +114,14 @@ class BoardCleaner:
         page = await peek(self._wire, self._path, from_number=0, count=1, timeout=STEP_SECONDS)
         return any(is_over(read_post(data, self._board), wanted) for data in page)
 
-    async def _receive(self, wanted: Clean) -> Cleaned:
+    async def _receive(self, wanted: Clean) -> int:
         receiving = _Receiver(wanted)
         try:
             await receiving.open(self._wire, self._path)
             await receiving.finish()
         finally:
             await receiving.close()
-        return Cleaned(deleted=receiving.completed, operations=2 * receiving.received)
+        return 2 * receiving.received
 
 
 def is_over(post: Posted, wanted: Clean) -> bool:
@@ -149,7 +137,7 @@ class _Receiver:
     """
 
     def __init__(self, wanted: Clean) -> None:
-        self.completed = self.received = 0
+        self.received = 0
         self._wanted = wanted
         self._granted = 0
         self._is_closing = False
@@ -230,7 +218,6 @@ class _Receiver:
 
     def _on_settled(self, event: DispositionReceived) -> None:
         self._completing -= 1
-        self.completed += 1
         self._progress.set()
 
     def _on_lost(self, error: WireError) -> None:
@@ -303,8 +290,8 @@ class ServiceBusBoard:
         payload = write_post(document, ttl=ttl, posted_by=self._posted_by)
         await self._do("writing", board, WRITE_SECONDS, lambda: self._send(board, payload))
 
-    async def clean(self, wanted: Clean) -> Cleaned:
-        """Delete posts that do not count, a bounded number: the next call continues. A flush takes minutes."""
+    async def clean(self, wanted: Clean) -> int:
+        """Delete posts that do not count, a bounded number; return the billed operations. A flush takes minutes."""
         cleaner = self._cleaners[wanted.board]
         seconds = FLUSH_SECONDS if wanted.is_flush else CLEAN_SECONDS
         return await self._do("cleaning", wanted.board, seconds, lambda: cleaner.clean(wanted))
