@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import re
 import resource
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Final
 
@@ -115,6 +117,8 @@ RESERVED_DESCRIPTORS: Final = 100
 SCARCE_SECONDS: Final = 1.0
 """Until the next attempt to accept where no descriptor is free and no stranger is left to close."""
 _FREED_SECONDS: Final = 0.05
+CROWD: Final = 100
+"""Strangers at a time, after whose end free memory goes back to the system: handshakes of TLS need much."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -128,6 +132,20 @@ def log_once(who: str, log: logging.Logger) -> Callable[[str], None]:
             log.warning("%s %s (logged once)", who, sentence)
 
     return warn
+
+
+def return_free_memory() -> None:
+    """Return the memory that is free in this process to the system, where the C library can."""
+    import ctypes  # not needed for the first frame
+
+    with suppress(AttributeError, OSError):  # glibc alone has malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _recover() -> None:
+    """Free the memory of a crowd; broken handshakes of TLS are circles with a buffer of 256 KB each."""
+    gc.collect()
+    return_free_memory()
 
 
 class Stay:
@@ -191,6 +209,7 @@ class Admission:
         self._unproven = unproven
         self._now = now
         self._stays: dict[Stay, None] = {}
+        self._is_crowded = False
 
     def __len__(self) -> int:
         return len(self._stays)
@@ -217,6 +236,7 @@ class Admission:
             self._make_room()
         stay = Stay(self, drop, self._now())
         self._stays[stay] = None
+        self._is_crowded |= len(self._stays) >= CROWD
         if seconds is not None:
             stay.start_timer(seconds)
         return stay
@@ -229,6 +249,9 @@ class Admission:
     def forget(self, stay: Stay) -> None:
         """Remove a stay."""
         self._stays.pop(stay, None)
+        if self._is_crowded and 4 * len(self._stays) < CROWD:
+            self._is_crowded = False
+            asyncio.get_running_loop().call_later(SCARCE_SECONDS, _recover)
 
     def drop_oldest(self) -> bool:
         """Close the oldest stranger if its time is over; return whether it was."""

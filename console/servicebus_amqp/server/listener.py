@@ -175,6 +175,9 @@ _PAUSE_AFTER_FAILURE = 1.0
 MORE_SECONDS = 1.0
 """The time for more bytes of a protocol that is not known by the first ones."""
 _DESCRIBED_BYTES = 2048
+_RECORD_HEAD = 5
+_LARGEST_RECORD = 16 * 1024
+"""Bytes of a record of TLS: kind, version and length first."""
 ADVICE: Mapping[PeerProtocol, str] = {
     PeerProtocol.TLS: "Trust the certificate authority of this port, or add UseDevelopmentEmulator=true.",
     PeerProtocol.GARBAGE: "This port serves AMQP 1.0, HTTP and WebSockets, plain and inside TLS.",
@@ -371,7 +374,9 @@ class Listener:
         first = b""
         if self._verdict() is ConnectionVerdict.SERVE:
             async with asyncio.timeout(self._patience):
-                first = await first_byte(connection)
+                first = await first_bytes(connection)
+                if first == TLS_HANDSHAKE and self._tls is not None:
+                    await wait_for_hello(connection)
             if not first:
                 return False
         match self._verdict():
@@ -442,16 +447,26 @@ def bind(
     return server
 
 
-async def first_byte(connection: socket.socket) -> bytes:
-    """Return the first byte without consuming it; b"" if the peer has closed."""
+async def first_bytes(connection: socket.socket, count: int = 1) -> bytes:
+    """Return so many first bytes without consuming them; fewer if the peer has closed."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
     loop.add_reader(connection, readable.set)
     try:
         await readable.wait()
     finally:
         loop.remove_reader(connection)
-    return connection.recv(1, socket.MSG_PEEK)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return connection.recv(count, socket.MSG_PEEK)
+
+
+async def wait_for_hello(connection: socket.socket) -> None:
+    """Wait for the rest of a client's first record of TLS: half of one costs no handshake, whose buffers are large."""
+    head = await first_bytes(connection, _RECORD_HEAD)
+    size = int.from_bytes(head[3:_RECORD_HEAD], "big")
+    if len(head) == _RECORD_HEAD and size <= _LARGEST_RECORD:
+        await first_bytes(connection, _RECORD_HEAD + size)
 
 
 def _reset_on_close(connection: socket.socket) -> None:

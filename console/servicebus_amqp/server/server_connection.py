@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -30,7 +29,7 @@ from servicebus_amqp.nodes.request_ends import (
 from servicebus_amqp.protocol import links as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, SaslCode
-from servicebus_amqp.server.admission import Stay
+from servicebus_amqp.server.admission import Stay, return_free_memory
 
 # The budget of one key: its connections, links, bytes in hand and sends a second, so that it cannot use up a server.
 #
@@ -47,14 +46,6 @@ UNFINISHED_SECONDS: Final = 5.0
 
 LARGE_BYTES: Final = 4 * 1024 * 1024
 """Incomplete messages of one connection, after whose end free memory goes back to the system."""
-
-
-def return_free_memory() -> None:
-    """Return the memory that is free in this process to the system, where the C library can."""
-    import ctypes  # not needed for the first frame
-
-    with suppress(AttributeError, OSError):  # glibc alone has malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class PausableReader(Protocol):

@@ -376,6 +376,21 @@ async def test_idle_connections_keep_no_sender_out(crowded: Sandbox) -> None:
         writer.transport.abort()
 
 
+async def test_the_memory_of_a_crowd_goes_back_once_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = asyncio.Event()
+    monkeypatch.setattr(admission, "SCARCE_SECONDS", 0.0)
+    monkeypatch.setattr(admission, "return_free_memory", returned.set)
+    lobby = admission.Admission(print)
+    stays = [lobby.enter(lambda: None) for _ in range(admission.CROWD)]
+    for stay in stays[: 3 * admission.CROWD // 4]:
+        stay.leave()
+    await asyncio.sleep(0)
+    assert not returned.is_set()
+    stays[-1].leave()
+    async with asyncio.timeout(WAIT):
+        await returned.wait()
+
+
 @pytest.mark.parametrize("opening", [b"", b"GET /state HTTP/1.1\r\nHost: x\r\n"])
 async def test_a_request_that_trickles_is_given_up(
     opening: bytes,
