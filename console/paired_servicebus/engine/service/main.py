@@ -58,7 +58,7 @@ from paired_servicebus.engine.service.probes import ProbePort
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
-from servicebus_amqp.server.server_connection import return_free_memory
+from servicebus_amqp.server.admission import return_free_memory
 
 CHECK_SECONDS: Final = 3.0
 """Seconds that a start waits for the first look at namespaces and entities, those of pairing included; it goes on
