@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from tests.simulation.fleet.sim_board import SimBoard
 
 from paired_servicebus.core.fleet.engine_orders import EngineOrders
-from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Posted, Report
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, Report
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
     Clean,
@@ -31,7 +33,7 @@ from paired_servicebus.core.model.snapshot import (
     SyphonView,
 )
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED, is_over
+from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED
 
 START = 1_800_000_000.0
 
@@ -70,37 +72,11 @@ def fleet_member(engine: str, **options: object) -> FleetMember:
     return FleetMember(author(engine), orders=engine_orders(engine), **options)  # type: ignore[arg-type]
 
 
-@dataclass
-class MemoryBoard:
-    """A queue that is peeked. Messages stay after their end until they are cleaned away."""
-
-    posts: list[Posted] = field(default_factory=list)
-    number: int = 0
-
-    def write(self, document: Document | None, ttl: float, now: float) -> None:
-        self.number += 1
-        self.posts.append(Posted(number=self.number, enqueued_at=now, ends_at=now + ttl, document=document))
-
-    def read(self, since: int, most: int) -> tuple[tuple[Posted, ...], bool]:
-        found = [post for post in self.posts if post.number >= since] if since > 1 else self.posts[:]
-        return tuple(found[:most]), len(found) <= most
-
-    def clean(self, wanted: Clean) -> int:
-        """Delete as the engine's cleaner does; return the billed operations."""
-        kept = [post for post in self.posts if post.enqueued_at >= wanted.before]
-        operations = (len(self.posts) - len(kept)) // MAX_DELETED + 1
-        self.posts = kept
-        if not wanted.dead:
-            return operations
-        self.posts = [post for post in self.posts if not is_over(post, wanted)]
-        return operations + 2 * len(kept)
-
-
 class FleetWorld:
     """Engines with clocks of their own beside two boards."""
 
     def __init__(self, engines: int, *, syphons: int = 0, skew: float = 0.0, **expect: int) -> None:
-        self.boards = {board: MemoryBoard() for board in Board}
+        self.boards = {board: SimBoard(board, is_prompt=False) for board in Board}
         self.now = START
         self.operations: Counter[str] = Counter()
         self.read_by: Counter[int] = Counter()
@@ -132,13 +108,14 @@ class FleetWorld:
         member = self.members[place]
         match effect:
             case ReadBoard():
-                posts, is_end = self.boards[effect.board].read(effect.since, effect.most)
+                found = self.boards[effect.board].read(effect.since, effect.most, self.now)
+                posts = tuple(post.base for post in found.posts)
                 self.operations["read"] += max(1, len(posts))
                 self.read_by[place] += max(1, len(posts))
-                read = BoardRead(
-                    at=self.own_time(place), board=effect.board, since=effect.since, posts=posts, is_end=is_end
+                at = self.own_time(place)
+                return member.step(
+                    BoardRead(at=at, board=effect.board, since=effect.since, posts=posts, is_end=found.is_end)
                 )
-                return member.step(read)
             case Write():
                 document = effect.document
                 self.operations["write"] += 1
@@ -147,9 +124,17 @@ class FleetWorld:
                 self.boards[document.kind.board].write(document, effect.ttl, self.now)
                 return member.step(Written(at=self.own_time(place), document=document))
             case Clean():
-                self.operations["clean"] += self.boards[effect.board].clean(effect)
+                self.operations["clean"] += self._clean(effect)
                 return member.step(CleaningEnded(at=self.own_time(place), wanted=effect))
         return []
+
+    def _clean(self, wanted: Clean) -> int:
+        """Clean as the engine does; return the billed operations: batches, or two for each received message."""
+        board = self.boards[wanted.board]
+        old = sum(post.enqueued_at < wanted.before for post in board.posts)
+        received = len(board.posts) - old if wanted.dead else 0
+        board.clean(wanted)
+        return old // MAX_DELETED + 1 + 2 * received
 
     def run(self, seconds: float) -> int:
         """Play; return the operations of this time."""

@@ -10,5 +10,4 @@ A run has chaos, recovery, new orders on a sound fleet, and their end. A failing
     sim_enemy         posts of an enemy              fleet_invariants  the rules checked during a run
     fleet_run         what the parts share           fleet_world       one run
     fleet_bugs        deliberate mistakes            fleet_campaign    the world as a campaign runs it
-    engine_clock      a clock that drifts
 """

@@ -43,7 +43,6 @@ from paired_servicebus.core.fleet.fleet_events import (
 from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.order_rules import ORDER_SECONDS
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (
     KEYS,
     PRIMARY,
@@ -65,6 +64,35 @@ STORE_AGAIN: Final = 30.0
 START_SECONDS: Final = 1.5
 """Most seconds from a boot's take-up of what is stored to its first reading."""
 MAX_UNSENT: Final = 100
+
+
+class EngineClock:
+    """A clock that is ahead and drifts, until it is set."""
+
+    def __init__(self, planned: PlannedEngine, began: float) -> None:
+        self.drift = planned.drift
+        self._skew, self._since = planned.skew, began
+        self.set_at = 0.0
+        self.worst = abs(planned.skew)
+        """The largest offset that evidence from before may still suggest."""
+
+    def offset(self, now: float) -> float:
+        """Return the seconds that it is ahead."""
+        return self._skew + self.drift * (now - self._since)
+
+    def time(self, now: float) -> float:
+        """Return its time."""
+        return now + self.offset(now)
+
+    def set_right(self, now: float) -> None:
+        """Set it."""
+        self.worst = max(self.worst, abs(self.offset(now)))
+        self._skew, self._since, self.set_at = 0.0, now, now
+
+    @property
+    def is_steady(self) -> bool:
+        """Return whether evidence stays true. Else it is contradicted later, and the latest alone counts."""
+        return not self.drift and not self.set_at
 
 
 class SimFleetEngine:
