@@ -185,6 +185,17 @@ def test_an_empty_queue_is_read_from_its_first_number() -> None:
     assert found.more.since == 1
 
 
+def test_a_namespace_that_answers_a_check_otherwise_is_read_again_once_a_look() -> None:
+    """Each reading is billed, and such a namespace would be read without a wait."""
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    watch = posted(7, Watch(id="w", by="x", look=5.0, report=15.0), at=START - 10)
+    for look in range(10):
+        found = read_page(reader, reader.look(START + look), START + look, watch)
+    found = read_page(reader, found.more, START + 11)
+    assert found.was_reset
+    assert read_page(reader, found.more, START + 12, watch).more is None
+
+
 def test_cleaning_spares_the_oldest_message_that_counts() -> None:
     reader = BoardReader(Board.REPORTS, NamespaceClock())
     assert reader.cleaning(START).before < START - 72 * 3600

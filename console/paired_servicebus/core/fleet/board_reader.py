@@ -654,6 +654,7 @@ class BoardReader:
                 self._marks.popleft()
             return LookResult()
         self.restart()
+        self._looks += 1  # no second check in this look: a namespace whose answers differ would be read without a wait
         self._counted, self._search = 0, ""
         further = self._ask(ReadBoard(board=self._board, since=1, most=PAGE), event.at)
         return LookResult(more=further, was_reset=True)
