@@ -45,6 +45,7 @@ from servicebus_sandbox.broker.entity_settings import QueueSettings, TopicSettin
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultKind, FaultTerms, Operation
 from tests.stage.plays.verbs import Verb, verb
+from tests.stage.processes import ended
 
 from .conftest import BRISK, WORKER_KEY, Lab, laboratory
 
@@ -420,7 +421,7 @@ async def test_a_drill_in_a_process_is_reported_kept_and_found_by_the_check(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     async with verb(tmp_path, *DRILL, options=BRISK) as found:
         assert last_drill(primary="primary", secondary="secondary") is None
-        status, out = await found.finish(await found.start("--yes", "orders", "--json"))
+        status, out = await ended(await found.start("--yes", "orders", "--json"))
         assert status == 0, out
         result = json.loads(out.splitlines()[-1])
         assert (result["outcome"], result["verdict"], result["broken"]) == ("held", "balanced", [])
@@ -447,8 +448,8 @@ async def test_an_interrupted_drill_deletes_its_entities(
         process = await found.start("--yes", "orders", "--json")
         await making(found)
         process.send_signal(number)
-        ended, out = await found.finish(process)
-        assert ended == status, out
+        returned, out = await ended(process)
+        assert returned == status, out
         assert json.loads(out.splitlines()[-1])["outcome"] == "interrupted"
         assert (found.left(), found.records()) == ([], [])
         kept = last_drill(primary="primary", secondary="secondary")

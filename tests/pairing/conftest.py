@@ -25,6 +25,7 @@ from paired_servicebus.pairing import (
 )
 from paired_servicebus.pairing.syphon import sdk_pump
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.faults import FaultTerms, Operation
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 
 PATIENCE = 60.0
@@ -112,10 +113,12 @@ class World:
         if self.also is not None:
             self.also(event)
 
-    def fault(self, kind: str, *, namespace: str = "primary", entity: str | None = None) -> Callable[[], None]:
-        """Switch a fault on; what switches it off."""
+    def fault(
+        self, kind: str, *only: Operation, namespace: str = "primary", entity: str | None = None, **terms: Any
+    ) -> Callable[[], None]:
+        """Switch a fault on that goes as far as its terms say; what switches it off."""
         board = self.sandbox[namespace].node.faults
-        begun = board.add(kind, entity=entity)
+        begun = board.add(kind, entity=entity, terms=FaultTerms(operations=frozenset(only), **terms))
         return lambda: board.remove(begun.id)
 
     def depth(self, path: str, *, namespace: str = "primary") -> int:

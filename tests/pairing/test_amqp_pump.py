@@ -114,10 +114,6 @@ async def test_every_type_and_kind_of_body_arrives_bit_for_bit(world: World) -> 
 # -- faults ----------------------------------------------------------------------------------------------------------
 
 
-def often(kind: str, operation: Operation, **terms: Any) -> dict[str, Any]:
-    return {"kind": kind, "terms": FaultTerms(operations=frozenset({operation}), **terms)}
-
-
 BREAKS = ("detached", "disconnected", "reset", "acknowledgement-lost")
 ENDS = (("primary", Operation.SEND), ("secondary", Operation.SETTLE))
 
@@ -138,9 +134,8 @@ async def test_links_that_break_at_random_lose_nothing(
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(), short)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
-    board = world.sandbox[namespace].node.faults
     path = "orders" if namespace == "primary" else queue_path()
-    board.add(**often(kind, operation, probability=0.02, seed=7, count=3), entity=path)
+    world.fault(kind, operation, namespace=namespace, entity=path, probability=0.02, seed=7, count=3)
     names = [str(number) for number in range(200)]
     put(world, [parked("orders", name) for name in names])
     await until(lambda: set(world.ids_in("orders")) == set(names))
@@ -164,7 +159,7 @@ async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
     """A first link takes many round trips: what waits for it is not set aside, which would cost several times more."""
     aside: list[BacklogMessage] = []
     monkeypatch.setattr(Settlement, "defer", lambda self, message: aside.append(message))
-    world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.4))
+    world.fault("latency", delay_s=0.4)
     await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     put(world, [parked("orders", str(number)) for number in range(100)])
     await until(lambda: world.depth("orders") == 100)
@@ -197,10 +192,9 @@ async def test_a_message_larger_than_its_destination_takes_from_now_on_is_dead_l
 async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: World) -> None:
     """Unable to manage: sending, pinging, syphon on queues known still work."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
-    board = world.sandbox["secondary"].node.faults
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     await paired.close()
-    board.add("unauthorized", entity=queue_path(), terms=FaultTerms(operations=frozenset({Operation.MANAGE})))
+    world.fault("unauthorized", Operation.MANAGE, namespace="secondary", entity=queue_path())
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "x")])
     await until(lambda: world.depth("orders") == 1)
@@ -225,7 +219,7 @@ async def test_a_lock_that_ended_while_a_message_was_under_way_makes_no_second_c
     """Duplicates only in three windows [...]; a message that comes again while it is under way is not sent again."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
-    world.sandbox["primary"].node.faults.add("latency", entity="orders", terms=FaultTerms(delay_s=2.0))
+    world.fault("latency", entity="orders", delay_s=2.0)
     put(world, [parked("orders", "x")])
     messages = world.sandbox["secondary"].node.namespace.message_queue(queue_path())
     await until(lambda: lying_in(world, queue_path(), namespace="secondary")[0].lock_token is not None)
@@ -582,12 +576,11 @@ async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", str(number)) for number in range(5)])
     await until(lambda: len(deferred(world)) == 5)
-    faults, requests = world.sandbox["secondary"].node.faults, FaultTerms(operations=frozenset({Operation.MANAGE}))
-    begun = faults.add("black-holed", entity=queue_path(), terms=requests)
+    answer = world.fault("black-holed", Operation.MANAGE, namespace="secondary", entity=queue_path())
     asked = paired._steering.meter.receives
     heal()
     await until(lambda: paired._steering.meter.receives > asked)
-    faults.remove(begun.id)
+    answer()
     await until(lambda: len(world.told(Moved)) == 5)
     assert world.ids_in("orders") == [str(number) for number in range(5)]
 
@@ -702,12 +695,11 @@ async def test_settlements_that_are_never_confirmed_are_said_again_another_way_a
     """Answers late or never: every await on the wire has an end of ours, and the reason is on the why-line."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=2.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
-    silent = FaultTerms(operations=frozenset({Operation.SETTLE}))
-    fault = world.sandbox["secondary"].node.faults.add("unanswered", entity=queue_path(), terms=silent)
+    heal = world.fault("unanswered", Operation.SETTLE, namespace="secondary", entity=queue_path())
     names = [str(number) for number in range(50)]
     put(world, [parked("orders", name) for name in names])
     await until(lambda: world.told(PumpStopped))
-    world.sandbox["secondary"].node.faults.remove(fault.id)
+    heal()
     (stopped,) = world.told(PumpStopped)
     assert "confirmed no settlement within 2 s" in stopped.reason
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")  # on another link

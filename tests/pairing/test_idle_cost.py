@@ -35,7 +35,7 @@ from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
 from paired_servicebus.pairing.syphon.syphon import DEAD_LETTERS, AmqpRedriver, ConnectionPair, Syphon
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from servicebus_sandbox.faults import FaultTerms, Operation
+from servicebus_sandbox.faults import Operation
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until
@@ -124,7 +124,7 @@ async def test_a_link_that_is_attached_again_after_an_idle_cut_does_not_search(w
 
 async def test_a_link_that_is_attached_again_after_a_failure_searches(world: World) -> None:
     async with idle_syphon(world, 1) as idle:
-        world.sandbox["secondary"].node.faults.add("disconnected")
+        world.fault("disconnected", namespace="secondary")
         await until(lambda: idle.steering.meter.attaches == 2)
         await until(lambda: idle.steering.meter.searches == 2)
 
@@ -353,7 +353,6 @@ async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lie
 # -- Re-driving dead letters of a backlog queue where something is in the way ----------------------------------------
 
 DEAD = queue_path() + DEAD_LETTERS
-SENDS = frozenset({Operation.SEND})
 
 
 def dead(world: World, count: int) -> None:
@@ -385,8 +384,7 @@ async def test_one_that_breaks_ends_with_the_number_of_those_moved(
 ) -> None:
     """One that breaks ends with an error that has the number of those moved and names those in doubt."""
     dead(world, 600)
-    board = world.sandbox["secondary"].node.faults
-    board.add("latency", terms=FaultTerms(delay_s=0.1))  # so that it is on its way for some rounds
+    world.fault("latency", namespace="secondary", delay_s=0.1)  # so that it is on its way for some rounds
     running = asyncio.create_task(redriver.redrive(queue_path()))
     await until(lambda: len(ids(world, queue_path())) > 50)
     heal = world.fault(fault, namespace="secondary", entity=None if fault == "disconnected" else queue_path())
@@ -407,8 +405,7 @@ async def test_one_that_breaks_ends_with_the_number_of_those_moved(
 async def test_a_throttled_queue_gets_one_try_for_each_rest(world: World, redriver: AmqpRedriver) -> None:
     """A re-drive rests `throttle_wait` when the queue is busy."""
     dead(world, 300)
-    board = world.sandbox["secondary"].node.faults
-    board.add("busy", entity=queue_path(), terms=FaultTerms(operations=SENDS, count=3))
+    world.fault("busy", Operation.SEND, namespace="secondary", entity=queue_path(), count=3)
     assert await redriver.redrive(queue_path()) == f"300 of 300 dead letters of {queue_path()} were put back to work"
     assert sorted(ids(world, queue_path())) == sorted(map(str, range(300)))
     assert not ids(world, DEAD)
@@ -416,7 +413,7 @@ async def test_a_throttled_queue_gets_one_try_for_each_rest(world: World, redriv
 
 async def test_a_queue_that_stays_busy_ends_it_in_words(world: World, redriver: AmqpRedriver) -> None:
     dead(world, 300)
-    world.sandbox["secondary"].node.faults.add("busy", entity=queue_path(), terms=FaultTerms(operations=SENDS))
+    world.fault("busy", Operation.SEND, namespace="secondary", entity=queue_path())
     said = await redriver.redrive(queue_path())
     assert said.endswith(f"300 stay: {queue_path()} is busy, after {redrive.MAX_BUSY_TRIES} tries")
     assert len(ids(world, DEAD)) == 300

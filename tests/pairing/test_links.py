@@ -93,15 +93,14 @@ async def test_backlog_links_open_by_themselves_once_the_secondary_is_back(
 ) -> None:
     """The secondary as well: recovery with no restart."""
     monkeypatch.setattr(pairing_links, "CHECK_SECONDS", 0.05)
-    down = world.sandbox["secondary"].node.faults
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
-    begun = down.add("refused")
+    heal = world.fault("refused", namespace="secondary")
     assert isinstance(link, BacklogLink)
     link.retire()
     await until(lambda: [warned.about for warned in world.told(Warned)] == ["secondary"])
-    down.remove(begun.id)
+    heal()
     await until(lambda: link.is_open)
     assert len(world.told(Warned)) == 1  # said once, not with every try
 

@@ -14,7 +14,7 @@ from paired_servicebus.pairing.syphon import amqp_pump, sdk_pump
 from paired_servicebus.pairing.syphon import syphon as redrive
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from servicebus_sandbox.faults import Direction, FaultTerms, Operation
+from servicebus_sandbox.faults import Direction, Operation
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import BOTH_PUMPS, World, until
@@ -50,8 +50,7 @@ def locked(world: World, path: str = queue_path()) -> int:
 
 def answer_slowly(world: World, *operations: Operation) -> None:
     """What the backlog's namespace does, it tells late."""
-    terms = FaultTerms(operations=frozenset(operations), direction=Direction.OUT, delay_s=SLOW_SECONDS)
-    world.sandbox["secondary"].node.faults.add("latency", terms=terms)
+    world.fault("latency", *operations, namespace="secondary", direction=Direction.OUT, delay_s=SLOW_SECONDS)
 
 
 async def ask_for_deferred(world: World, count: int = 20) -> PairedServiceBusClient:
@@ -169,6 +168,5 @@ async def test_an_order_on_a_queue_that_cannot_be_peeked_calls_the_rest_unknown(
     put(world, [parked("orders", "moved")], path=STRANDED)
     moving = asyncio.create_task(order(paired).move_stranded(STRANDED))
     await until(lambda: world.depth("orders"))
-    terms = FaultTerms(operations=frozenset({Operation.MANAGE}))
-    world.sandbox["secondary"].node.faults.add("black-holed", entity=STRANDED, terms=terms)
+    world.fault("black-holed", Operation.MANAGE, namespace="secondary", entity=STRANDED)
     assert "and an unknown number stays, locked by another receiver" in await moving

@@ -42,7 +42,7 @@ from servicebus_amqp.encoding.message_sections import read_header, read_map, rea
 from servicebus_amqp.encoding.performatives import ACCEPTED
 from servicebus_amqp.transport import count_clients
 from servicebus_sandbox.broker.entity_settings import QueueSettings
-from servicebus_sandbox.faults import FaultTerms, Operation
+from servicebus_sandbox.faults import Operation
 
 from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
 from .conftest import BOTH_PUMPS, EACH_PUMP, IMPATIENT, World, until
@@ -353,8 +353,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     monkeypatch.setattr("paired_servicebus.pairing.monitoring.snapshot_views.STUCK_SECONDS", 0.3)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, **IMPATIENT)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
-    faults = world.sandbox["secondary"].node.faults
-    faults.add("black-holed", entity=queue_path(), terms=FaultTerms(operations=frozenset({Operation.RECEIVE})))
+    world.fault("black-holed", Operation.RECEIVE, namespace="secondary", entity=queue_path())
     put(world, [parked("orders", "x")])
     statuses: set[SyphonStatus] = set()
     async with asyncio.timeout(60):

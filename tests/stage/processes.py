@@ -292,11 +292,16 @@ async def run_paired(*arguments: str, env: dict[str, str] | None = None) -> tupl
         sys.executable, "-m", "paired_servicebus", *arguments,
         cwd=ROOT, env=env, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
     )  # fmt: skip
+    return await ended(process)
+
+
+async def ended(process: Process, within: float = START) -> tuple[int, str]:
+    """Wait for a process to end; return its exit status and its output."""
     try:
-        async with asyncio.timeout(START):
+        async with asyncio.timeout(within):
             out, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
     assert process.returncode is not None
-    return process.returncode, out.decode()
+    return process.returncode, out.decode(errors="replace")

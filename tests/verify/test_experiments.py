@@ -62,6 +62,7 @@ from servicebus_sandbox.broker.topology import namespace as topology
 from servicebus_sandbox.broker.transaction import Transaction
 from servicebus_sandbox.serving import amqp_conditions
 from tests.stage.plays.verbs import Verb, verb
+from tests.stage.processes import ended
 
 from .conftest import PRIMARY, SECONDARY, WORKER_KEY, Lab, differing, results
 
@@ -636,7 +637,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
 async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path: Path) -> None:
     async with verb(tmp_path, *VERIFY) as found:
         file = tmp_path / "results.json"
-        status, out = await found.finish(await found.start("--json", str(file)))
+        status, out = await ended(await found.start("--json", str(file)))
         results = {one["result"] for one in json.loads(file.read_text())["results"]}
         assert status == int("differs" in results), out
         for secret in found.secrets:
@@ -647,9 +648,9 @@ async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path:
 @pytest.mark.slow
 async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(tmp_path: Path) -> None:
     async with verb(tmp_path, *VERIFY) as found:
-        status, out = await found.finish(await found.start("--json", str(tmp_path / "no" / "file")))
+        status, out = await ended(await found.start("--json", str(tmp_path / "no" / "file")))
         assert (status, "cannot be written" in out) == (2, True), out
-    status, out = await found.finish(await found.start())
+    status, out = await ended(await found.start())
     assert (status, "does not answer" in out) == (2, True), out
     assert out.count("\n") == 1, out
 
@@ -661,7 +662,7 @@ async def test_an_interrupted_run_deletes_its_queues(tmp_path: Path, number: sig
         process = await found.start()
         await _working(found)
         process.send_signal(number)
-        assert (await found.finish(process))[0] == status
+        assert (await ended(process))[0] == status
         assert found.left() == []
         assert found.records() == []
 
@@ -671,7 +672,7 @@ async def test_a_killed_run_is_reported_and_cleaned(tmp_path: Path) -> None:
         process = await found.start()
         await _working(found)
         process.kill()
-        await found.finish(process)
+        await ended(process)
         assert found.left()
         assert await found.clean() == (0, [])
         assert found.left() == []

@@ -26,7 +26,7 @@ from tests.ports import free_port
 from tests.stage.course import PRIMARY, SECONDARY, Strike
 from tests.stage.director import DRAINED, Director
 from tests.stage.ledger import Broken, now
-from tests.stage.processes import ROOT, STOP, Actor
+from tests.stage.processes import ROOT, STOP, Actor, ended
 from tests.stage.runbook_page import PAGE, Act, Command, Runbook, Setting, Step, merge, read_page, write_toml
 
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
@@ -246,14 +246,7 @@ class Scene:
             cwd=self.director.folder, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
             env=kept | {"XDG_STATE_HOME": str(self.home), "PATH": path, "PYTHONPATH": python},
         )  # fmt: skip
-        try:
-            async with asyncio.timeout(COMMAND):
-                out, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-        assert process.returncode is not None
-        return process.returncode, out.decode(errors="replace")
+        return await ended(process, COMMAND)
 
     # -- engines of `paired up` ----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from tests.drill.real_entities import MESSAGES, make_real, picture
 from tests.stage.course import PRIMARY
 from tests.stage.director import Director, direct
 from tests.stage.ledger import Broken, now
-from tests.stage.processes import ROOT, SIDES, START
+from tests.stage.processes import ROOT, SIDES, ended
 
 from paired_servicebus.connection_string import parts_of
 from servicebus_sandbox.specs import primary_and_secondary
@@ -63,20 +63,9 @@ class Verb:
             env=os.environ | {"XDG_STATE_HOME": str(folder / "state")},
         )  # fmt: skip
 
-    async def finish(self, process: Process) -> tuple[int, str]:
-        """Return the exit status and the output."""
-        try:
-            async with asyncio.timeout(START):
-                out, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-        assert process.returncode is not None
-        return process.returncode, out.decode()
-
     async def clean(self) -> tuple[int, list[str]]:
         """Run `--clean`; return its exit status, and the entities left after it."""
-        status, _ = await self.finish(await self.start("--clean"))
+        status, _ = await ended(await self.start("--clean"))
         return status, self.left()
 
     def left(self) -> list[str]:
@@ -140,7 +129,7 @@ async def _kill_runs(found: Verb, minutes: float, arguments: Sequence[str]) -> N
             await asyncio.wait_for(process.wait(), after)
         except TimeoutError:
             process.kill()
-        await found.finish(process)
+        await ended(process)
         before = len(found.left()) - len(real)
         status, remains = await found.clean()
         hits += before > 0
