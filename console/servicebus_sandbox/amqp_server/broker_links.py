@@ -668,7 +668,7 @@ class RequestLink(BrokerLink):
 
     def verdict_on(self, request: NodeRequest) -> FaultVerdict:
         """Return the faults' verdict on the request."""
-        operations = self.operations | management_node.operations_of(request.operation)
+        operations = self.operations | management_node.operation_called(request.operation).operations
         moment = InjectionPoint.TRANSFER if Operation.SEND in operations else InjectionPoint.REQUEST
         return self.server.node.faults.verdict(moment, self.path, operations, self.caller_of(request))
 
@@ -676,7 +676,7 @@ class RequestLink(BrokerLink):
         """Return the client with the keys that authorize the request."""
         if not self.server.node.faults.knows_clients:
             return UNKNOWN_CALLER
-        return self.server.caller(self.resource, management_node.right_for(request.operation))
+        return self.server.caller(self.resource, management_node.operation_called(request.operation).right)
 
     def _answer(self, request: NodeRequest, verdict: FaultVerdict, state: DeliveryState | None) -> NodeReply:
         try:
@@ -742,7 +742,7 @@ class ManagementLink(RequestLink):
             if not self.server.grants.allow(self.resource, right, self.server.node.clock()):
                 raise unauthorized(self.resource, right)
         body = management_node.perform(request.operation, namespace, self.path, request.body, transaction)
-        if management_node.finds_nothing(request.operation, body):
+        if body is None and management_node.operation_called(request.operation).may_find_nothing:
             return NodeReply(status=204, description="No content")
         return NodeReply(status=200, description="OK", body=body)
 

@@ -135,16 +135,6 @@ def _write_action(action: SqlAction | None) -> Described:
 
 VENDOR: Final = "com.microsoft:"
 PEEK_LOCK: Final = 1
-_AS_FAULTS_SEE_IT: Final[Mapping[str, frozenset[Operation]]] = {
-    "schedule-message": frozenset({Operation.SEND}),
-    "receive-by-sequence-number": frozenset({Operation.RECEIVE}),
-    "update-disposition": frozenset({Operation.SETTLE}),
-    "batch-delete-messages": frozenset({Operation.RECEIVE}),
-}
-_MAY_FIND_NOTHING: Final = frozenset({"peek-message", "get-message-sessions", "enumerate-rules"})
-_SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
-_MANAGING: Final = frozenset({"add-rule", "remove-rule", "enumerate-rules", "batch-delete-messages"})
-"""Operations that cost as many credits as those on entities."""
 MOST_PEEKED: Final = 250
 MOST_PEEKED_BYTES: Final = 1024 * 1024
 """A reply with peeked messages ends at the message that reaches this size; the client requests the rest."""
@@ -228,6 +218,21 @@ class Arguments:
         return [token.bytes_le for token in self.items("lock-tokens", UUID)]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeOperation:
+    """An operation: its act, and the right that it always needs. Rules need Listen: the SDKs document no more.
+
+    operations: those besides management by which faults find it. is_managing: it costs as much as one on entities.
+    may_find_nothing: an empty reply is "no content".
+    """
+
+    act: Callable[[Arguments], dict[str, Any] | None]
+    right: Right = Right.LISTEN
+    operations: frozenset[Operation] = frozenset()
+    is_managing: bool = False
+    may_find_nothing: bool = False
+
+
 def perform(
     operation: str,
     namespace: BrokerNamespace,
@@ -241,38 +246,25 @@ def perform(
 
     Raises AmqpRefusal and BrokerError.
     """
-    act = _OPERATIONS.get(operation.removeprefix(VENDOR))
-    if act is None:
+    found = _OPERATIONS.get(operation.removeprefix(VENDOR))
+    if found is None:
         raise AmqpRefusal("amqp:not-implemented", f"unknown operation '{operation}'", 501)
     if body is not None and not isinstance(body, dict):
         raise bad_argument(f"the body of '{operation}' has to be a map")
-    if operation.removeprefix(VENDOR) in _MANAGING:
+    if found.is_managing:
         namespace.charge(MANAGEMENT_COST)
-    return act(Arguments(namespace, path, body or {}, transaction))
+    return found.act(Arguments(namespace, path, body or {}, transaction))
 
 
-def operations_of(operation: str) -> frozenset[Operation]:
-    """Return the operations, besides management, under which faults find it."""
-    return _AS_FAULTS_SEE_IT.get(operation.removeprefix(VENDOR), frozenset())
+def operation_called(name: str) -> NodeOperation:
+    """Return the operation of this name; an unknown one needs the right Listen, and does nothing."""
+    return _OPERATIONS.get(name.removeprefix(VENDOR), _UNKNOWN)
 
 
 def rights_for(operation: str, behaves: Behavior) -> tuple[Right, ...]:
     """Return all rights that the operation needs."""
-    is_peek = operation.removeprefix(VENDOR) == "peek-message"
-    return (right_for(operation), Right.SEND) if is_peek and behaves.peek_needs_send else (right_for(operation),)
-
-
-def right_for(operation: str) -> Right:
-    """Return the right that the operation always needs: Send to schedule and cancel, Listen for all else.
-
-    Rules need Listen too: the SDKs document no more for their rule managers.
-    """
-    return Right.SEND if operation in _SENDERS else Right.LISTEN
-
-
-def finds_nothing(operation: str, body: object) -> bool:
-    """Return whether the reply is "no content": the search found nothing."""
-    return body is None and operation.removeprefix(VENDOR) in _MAY_FIND_NOTHING
+    found = operation_called(operation)
+    return (found.right, Right.SEND) if found.act is _peek and behaves.peek_needs_send else (found.right,)
 
 
 def _peek(arguments: Arguments) -> dict[str, Any] | None:
@@ -456,19 +448,21 @@ def _timestamp(seconds: float) -> Timestamp:
     return Timestamp(round(seconds * 1000))
 
 
-_OPERATIONS: Final[Mapping[str, Callable[[Arguments], dict[str, Any] | None]]] = {
-    "peek-message": _peek,
-    "renew-lock": _renew_lock,
-    "batch-delete-messages": _batch_delete,
-    "receive-by-sequence-number": _receive_by_sequence_number,
-    "update-disposition": _update_disposition,
-    "schedule-message": _schedule,
-    "cancel-scheduled-message": _cancel,
-    "get-session-state": _get_session_state,
-    "set-session-state": _set_session_state,
-    "renew-session-lock": _renew_session_lock,
-    "get-message-sessions": _get_message_sessions,
-    "add-rule": _add_rule,
-    "remove-rule": _remove_rule,
-    "enumerate-rules": _enumerate_rules,
+_RECEIVE: Final = frozenset({Operation.RECEIVE})
+_UNKNOWN: Final = NodeOperation(lambda _: None)
+_OPERATIONS: Final[Mapping[str, NodeOperation]] = {
+    "peek-message": NodeOperation(_peek, may_find_nothing=True),
+    "renew-lock": NodeOperation(_renew_lock),
+    "batch-delete-messages": NodeOperation(_batch_delete, operations=_RECEIVE, is_managing=True),
+    "receive-by-sequence-number": NodeOperation(_receive_by_sequence_number, operations=_RECEIVE),
+    "update-disposition": NodeOperation(_update_disposition, operations=frozenset({Operation.SETTLE})),
+    "schedule-message": NodeOperation(_schedule, Right.SEND, operations=frozenset({Operation.SEND})),
+    "cancel-scheduled-message": NodeOperation(_cancel, Right.SEND),
+    "get-session-state": NodeOperation(_get_session_state),
+    "set-session-state": NodeOperation(_set_session_state),
+    "renew-session-lock": NodeOperation(_renew_session_lock),
+    "get-message-sessions": NodeOperation(_get_message_sessions, may_find_nothing=True),
+    "add-rule": NodeOperation(_add_rule, is_managing=True),
+    "remove-rule": NodeOperation(_remove_rule, is_managing=True),
+    "enumerate-rules": NodeOperation(_enumerate_rules, is_managing=True, may_find_nothing=True),
 }
