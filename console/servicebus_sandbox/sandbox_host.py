@@ -94,7 +94,7 @@ def _remove_abandoned(where: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxNamespace:
-    """The addresses of a namespace, and its server `node` for tests in the same process.
+    """The addresses of a namespace, and its server `node` for tests in the same process. `spec`: as it was started.
 
     `key` is the first key of the rule `key_name`, which has every right; `host` is written as in URLs.
     """
@@ -104,6 +104,7 @@ class SandboxNamespace:
     key_name: str
     key: str = field(repr=False)
     node: NamespaceServer = field(repr=False)
+    spec: NamespaceSpec = field(repr=False)
     host: str = HOST
     host_name: str
     has_standard_ports: bool = False
@@ -139,24 +140,43 @@ class SandboxNamespace:
         return f"{self.name}.{DOMAIN}"
 
 
-class Namespaces:
-    """The running namespaces with their servers; they come and go one by one."""
+class Sandbox:
+    """A running sandbox. TLS clients trust `ca_file`; `control_url` switches faults and issues tokens.
+
+    `arm_url` replaces `https://management.azure.com`; the same port serves plain HTTP. `tokens` has the identities of
+    azure-identity, with their variables. Namespaces come and go one by one.
+    """
+
+    ca_file: Path
+    control_url: str
+    arm_url: str
+    tokens: TokenEndpoint
+    _manager: ResourceManager
+    _first: tuple[NamespaceSpec, ...]
 
     def __init__(self, *, clock: SandboxClock, issuer: Issuer, tls: ssl.SSLContext, listen: str) -> None:
+        """Prepare for namespaces; `start` runs them."""
         self._clock = clock
         self._issuer = issuer
         self._tls = tls
         self._listen = listen
         self._running: dict[str, tuple[SandboxNamespace, AsyncExitStack]] = {}
-        self._specs: dict[str, NamespaceSpec] = {}
         self._made_keys: dict[str, str] = {}
         self._retired: dict[str, str] = {}
 
-    def __iter__(self) -> Iterator[SandboxNamespace]:
-        return iter([namespace for namespace, _ in self._running.values()])
+    @property
+    def namespaces(self) -> tuple[SandboxNamespace, ...]:
+        """Return the running namespaces; ARM can create and delete some."""
+        return tuple(namespace for namespace, _ in self._running.values())
+
+    def __getitem__(self, name: str) -> SandboxNamespace:
+        """Return the namespace called `name`. Raises KeyError."""
+        if name not in self._running:
+            raise KeyError(f"no namespace '{name}'; there are {', '.join(self._running)}")
+        return self._running[name][0]
 
     def nodes(self) -> list[NamespaceServer]:
-        return [namespace.node for namespace in self]
+        return [namespace.node for namespace in self.namespaces]
 
     async def add(self, spec: NamespaceSpec) -> SandboxNamespace:
         """Start a namespace, or nothing on an error. Raises ListenError, and as `NamespaceSpec.fill` does."""
@@ -168,27 +188,22 @@ class Namespaces:
             namespace = await _open(spec, self._clock, self._tls, self._issuer, self._listen, stack)
             namespace.node.authorization.retired = self._retired
             self._running[spec.name] = namespace, stack.pop_all()
-        self._specs[spec.name] = replace(spec, port=namespace.amqp_port)
         return namespace
 
-    def specs(self) -> tuple[NamespaceSpec, ...]:
-        """Return the running namespaces as they were started, with their ports and keys."""
-        return tuple(self._specs[name] for name in self._running)
-
     def advance(self, seconds: float) -> None:
-        """Set the clock forward. Raises ValueError as `SandboxClock.advance` does."""
+        """Set the clock of every namespace forward. Raises ValueError unless `seconds` is above 0."""
         self._clock.advance(seconds)
         for node in self.nodes():
             node.clock_jumped()
 
-    async def renew(self, specs: Sequence[NamespaceSpec], *, retire: str | None = None) -> None:
-        """End every namespace, return to the time of day, and start `specs`.
+    async def renew(self, *, retire: str | None = None) -> None:
+        """Replace every namespace by a new one, as at the start: same ports and keys, the clock at the time of day.
 
-        retire: who has the keys until now; keys that were made here are replaced by new ones. None: all stay.
+        retire: who has the keys until now; namespaces without a root rule of their own get new keys. None: they stay.
+        Connections end. Messages, faults, changed entities and the namespaces that ARM created are gone.
         A port that another program took meanwhile is replaced by a free one.
         """
-        if retire is not None:
-            specs = [self._without_made_key(spec, retire) for spec in specs]
+        specs = self._first if retire is None else [self._without_made_key(spec, retire) for spec in self._first]
         await self.end_all()
         self._clock.restart()
         for spec in specs:
@@ -197,6 +212,7 @@ class Namespaces:
             except ListenError as error:
                 log.warning("namespace '%s' gets another port: %s", spec.name, error)
                 await self.add(replace(spec, port=0))
+        self._manager.replace([_place(namespace) for namespace in self.namespaces])
 
     def _without_made_key(self, spec: NamespaceSpec, owner: str) -> NamespaceSpec:
         """Retire a namespace's root key if it was made here; return its settings without it."""
@@ -220,48 +236,6 @@ class Namespaces:
     async def end_all(self) -> None:
         for name in reversed(tuple(self._running)):
             await self.end(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """A running sandbox. TLS clients trust `ca_file`; `control_url` switches faults and issues tokens.
-
-    `arm_url` replaces `https://management.azure.com`; the same port serves plain HTTP. `tokens` has the identities of
-    azure-identity, with their variables.
-    """
-
-    _namespaces: Namespaces = field(repr=False)
-    ca_file: Path
-    control_url: str
-    arm_url: str
-    tokens: TokenEndpoint
-    _manager: ResourceManager = field(repr=False)
-    _first: tuple[NamespaceSpec, ...] = field(repr=False)
-
-    def advance(self, seconds: float) -> None:
-        """Set the clock of every namespace forward. Raises ValueError unless `seconds` is above 0."""
-        self._namespaces.advance(seconds)
-
-    async def renew(self, *, retire: str | None = None) -> None:
-        """Replace every namespace by a new one, as at the start: same ports and keys, the clock at the time of day.
-
-        retire: who has the keys until now; namespaces without a root rule of their own get new keys. None: they stay.
-        Connections end. Messages, faults, changed entities and the namespaces that ARM created are gone.
-        """
-        await self._namespaces.renew(self._first, retire=retire)
-        self._manager.replace([_place(namespace) for namespace in self._namespaces])
-
-    @property
-    def namespaces(self) -> tuple[SandboxNamespace, ...]:
-        """Return the running namespaces; ARM can create and delete some."""
-        return tuple(self._namespaces)
-
-    def __getitem__(self, name: str) -> SandboxNamespace:
-        """Return the namespace called `name`. Raises KeyError."""
-        for namespace in self.namespaces:
-            if namespace.name == name:
-                return namespace
-        raise KeyError(f"no namespace '{name}'; there are {', '.join(each.name for each in self.namespaces)}")
 
     @classmethod
     @asynccontextmanager
@@ -301,15 +275,16 @@ class Sandbox:
                 folder, host_names=(*addresses, f"*.{DOMAIN}", *(spec.host for spec in specs if spec.host))
             )
             tls = certificates.server_context()
-            running = Namespaces(clock=clock, issuer=issuer, tls=tls, listen=listen)
+            running = cls(clock=clock, issuer=issuer, tls=tls, listen=listen)
+            running.ca_file = certificates.ca_file
             stack.push_async_callback(running.end_all)
             for spec in specs:
                 await running.add(spec)
+            running._first = tuple(each.spec for each in running.namespaces)
             control = HttpControlServer(running.nodes, issuer, clock)
             stack.push_async_callback(control.close)
-            places = [_place(namespace) for namespace in running]
-            arm = ResourceManager(
-                places,
+            arm = running._manager = ResourceManager(
+                [_place(namespace) for namespace in running.namespaces],
                 issuer=issuer,
                 clock=clock.time_of_day,
                 owner=running,
@@ -318,13 +293,13 @@ class Sandbox:
                 tls=tls,
             )
             stack.push_async_callback(arm.close)
-            tokens = TokenEndpoint(issuer, identities or (Identity(ANYBODY, new_key()),), tls=tls)
-            stack.push_async_callback(tokens.close)
-            await tokens.open(listen, token_port)
-            control_url = await control.open(HOST, control_port)
-            arm_url = f"https://{host_for(listen)}:{await arm.listen(listen)}"
-            _warn_of_names(running)
-            yield cls(running, certificates.ca_file, control_url, arm_url, tokens, arm, running.specs())
+            running.tokens = TokenEndpoint(issuer, identities or (Identity(ANYBODY, new_key()),), tls=tls)
+            stack.push_async_callback(running.tokens.close)
+            await running.tokens.open(listen, token_port)
+            running.control_url = await control.open(HOST, control_port)
+            running.arm_url = f"https://{host_for(listen)}:{await arm.listen(listen)}"
+            _warn_of_names(running.namespaces)
+            yield running
 
 
 async def _open(
@@ -344,6 +319,7 @@ async def _open(
         key_name=root.name,
         key=root.primary_key,
         node=node,
+        spec=replace(spec, port=ports[0]),
         host=host_for(address),
         host_name=spec.host_name,
         has_standard_ports=spec.standard_ports,

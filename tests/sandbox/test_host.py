@@ -368,7 +368,7 @@ async def test_a_renewed_sandbox_is_as_at_its_start(sandbox: Sandbox) -> None:
     sandbox["primary"].node.namespace.delete("orders")
     sandbox["primary"].node.faults.add("refused")
     sandbox.advance(3600)
-    await sandbox._namespaces.end("secondary")
+    await sandbox.end("secondary")
     old = sandbox["primary"].node
     await sandbox.renew()
     assert [(each.name, each.connection_string) for each in sandbox.namespaces] == addresses
