@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, InDoubt, StateChanged
 from paired_servicebus.engine.gateway import transactions as under_test
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access import sign
 from servicebus_amqp.encoding.codec import Array, Symbol
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, Sections, split, write_data
@@ -159,6 +161,25 @@ async def test_what_goes_to_the_primary_is_done_at_the_commit(place: Place) -> N
     assert place.journal(Delivered) == ["a", "b", "c" * 100_000]
     assert not place.world.told(InDoubt)
     assert place.world.told(StateChanged)[-1].now is State.HEALTHY
+
+
+async def test_a_send_goes_straight_once_its_transaction_is_declared_at_the_primary(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a task of its own; its answer leaves with the read that brought it."""
+    whole = Mock(side_effect=EncodedSender.send, autospec=True)
+    monkeypatch.setattr(EncodedSender, "send", lambda *given, **options: whole(*given, **options))
+    async with place_of(journal="diverted") as quick:
+        tx = await quick.begun()
+        sender = await sender_to(tx)
+        for number in range(3):
+            assert (await tx.send(sender, str(number))).outcome == ACCEPTED
+        assert whole.call_count == 1
+        quick.fault("full", Operation.SEND)
+        assert condition(await tx.send(sender, "refused")) == "com.microsoft:timeout"
+        await tx.answer(sender)
+        assert condition(await tx.discharge()) == "amqp:transaction:rollback"
+        assert quick.orders == []
 
 
 async def test_a_rollback_leaves_locks_and_nothing_else(place: Place) -> None:

@@ -159,9 +159,10 @@ class FrontSender(FrontLink):
             self._start(event, rest, act)
         else:  # in a read of the primary
             self._settle(event, _accepted_in(event.state))
-            self.owner.touch_after_read()
-        if act is not None:
+        if act is not None:  # in a read of the client's own connection to it, which ends with a write
             act.transaction.count(-1)
+        elif rest is None:
+            self.owner.touch_after_read()
 
     async def _finish(
         self, event: DeliveryReceived, work: Coroutine[Any, Any, None], act: FrontAct | None = None

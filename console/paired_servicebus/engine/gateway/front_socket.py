@@ -231,12 +231,14 @@ class FrontSocket(ServerConnection[FrontLink], asyncio.Protocol):
             self.abort()
 
     def _process_and_write(self, data: bytes) -> None:
-        held = self._front.turns.hold()
+        held, relayed = self._front.turns.hold(), None if self._relay is None else self._relay.hold()
         try:
             self.process(data)
         finally:
             if held is not None:
                 self._front.turns.release(held, now=self._front.budgets.whole.sends <= 1)
+            if relayed is not None:
+                relayed.flush()
         self.write()
         if self._relay is not None:
             self._relay.relieve()
@@ -324,6 +326,7 @@ class FrontSocket(ServerConnection[FrontLink], asyncio.Protocol):
         """The connection to the primary for what is relayed."""
         if self._relay is None:
             self._relay = RelayConnection(self._front.pairing.primary_endpoint(), holding=self._front.holding)
+            self._relay.after_read.append(self.write)
         return self._relay
 
     async def end_relay(self) -> None:
