@@ -245,42 +245,6 @@ def test_a_pairing_is_named_by_its_engine_s_start_else_by_the_engine_s_name() ->
     }
 
 
-def test_one_host_s_journal_beside_another_s_is_whole() -> None:
-    """Many senders and few syphons is the recommended set-up."""
-    sender = records_of(
-        [started(syphon=False), *(receipt(e.Diverted, f"m{i}", i) for i in range(100))], engine="orders@a"
-    )
-    syphon = records_of([started(), *(receipt(e.Moved, f"m{i}", 200 + i) for i in range(100))], engine="orders@b")
-    both = judge([*sender, *syphon]).verdict()
-    assert (both["accepted"], both["reached"], both["parked"]) == (100, 100, 0)
-
-
-def test_an_incomplete_journal_makes_unknown_what_would_be_lost() -> None:
-    """ "Lost, or in a journal that is not here", naming which."""
-
-    def beside(name: str, *boots: tuple[int, float]) -> list[e.Record]:
-        """A loss, and another engine's journal in parts, each with its first number and its time."""
-        found = at_rest([receipt(e.Delivered, "m", 100.0), *passed_by()], pairing=name)
-        for first, at in boots:
-            part = [warned(at), e.EngineStopped(at=9000, reason="x")][: 1 if at == 50 else 2]
-            found += records_of(part, engine=f"{name}@web-2", first=first)
-        return found
-
-    cases = {
-        "alone": (beside("alone"), ""),
-        "early": (beside("early", (2, 20.0)), ""),
-        "silent": (beside("silent", (1, 50.0)), "silent@web-2 recorded nothing after 1970-01-01 00:00"),
-        "cut": (beside("cut", (900, 200.0)), "cut@web-2 lacks records before 1970-01-01 00:03"),
-    }
-    found = judge([record for records, _ in cases.values() for record in records])
-    rows = {row["pairing"]: row for row in found.audit if row["message_id"] == "m"}
-    for name, (_, named) in cases.items():
-        assert rows[name]["status"] == ("unknown" if named else "lost"), name
-        assert rows[name]["reason"] == (f"lost, or in a journal that is not here: {named}" if named else None)
-    assert "1 of 2 journals is complete" in found.verdict("silent")["rests_on"]
-    assert "cut@web-2 lacks 899 records" in found.verdict("cut")["rests_on"]
-
-
 def test_the_verdict_says_how_many_journals_are_complete_and_to_when() -> None:
     running = [
         one

@@ -18,8 +18,8 @@ from paired_servicebus.pipeline.table_commands import retire, run_retire
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from tests.approval import Approve
 from tests.pipeline.batches import write_file
-from tests.pipeline.judged import judge, records_of
-from tests.pipeline.test_audit import at_rest, passed_by, receipt, started
+from tests.pipeline.judged import records_of
+from tests.pipeline.test_audit import started
 from tests.pipeline.worlds import World, some
 
 
@@ -109,23 +109,6 @@ def test_copies_gaps_and_lines_that_are_no_records(tmp_path: Path) -> None:
         troubles = tables.rows("select trouble from events where trouble is not null order by trouble")
         assert [row["trouble"] for row in troubles] == ["torn", "unknown kind"]
         assert tables.unreadable()[0] == 2
-
-
-def test_they_judge_as_the_functions_do(tmp_path: Path) -> None:
-    groups = [
-        at_rest([receipt(e.Delivered, "m", 100.0), *passed_by()]),
-        records_of([started(), receipt(e.Diverted, "n"), receipt(e.Moved, "n", 2.0)], engine="stock@web-2"),
-        records_of([receipt(e.MessageReceived, "n", 3.0, entity="orders")], engine="stock@web-3"),
-    ]
-    flat = [record for group in groups for record in group]
-    with JournalTables.open([put(tmp_path, *groups)]) as tables:
-        judged = judge(flat)
-        rows = tables.rows("select message_id, status, reason from audit")
-        assert {row["message_id"]: row["status"] for row in rows} == judged.statuses()
-        verdict = tables.verdict()
-        assert verdict is not None
-        assert (verdict["rests_on"], verdict["lost"]) == (judged.verdict()["rests_on"], judged.verdict()["lost"])
-        assert [row["pairing"] for row in tables.verdicts()] == ["orders", "stock"]
 
 
 def test_too_many_events_need_the_pipeline(tmp_path: Path, approve: Approve) -> None:

@@ -161,7 +161,7 @@ TABLE: Final = {
         "unknown", "lacks 9 records", numbers={"unknown": 7}, gaps={"receive0": range(30, 39)}
     ),
     "the first records of a receiver are gone": expect(
-        "unknown", "lacks 9 records", numbers={"unknown": 7}, gaps={"receive0": range(9)}
+        "unknown", "not here: w50@receive0 lacks records before", numbers={"unknown": 7}, gaps={"receive0": range(9)}
     ),
     # engines that are gone
     "a sender is gone without a word": expect("unknown", "recorded nothing after", **GONE),
