@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from copy import copy
 from itertools import count
 from pathlib import Path
@@ -14,7 +15,7 @@ from paired_servicebus.pipeline.judging.judge import derive, judge
 from paired_servicebus.pipeline.report.report_command import report_from
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine
-from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.judged import end_of, event_rows, load
 
 Row = Mapping[str, object]
@@ -60,7 +61,7 @@ class MemoryTables(JournalTables):
     def again(self, **rows: Sequence[Row]) -> MemoryTables:
         """A copy of the same tables, with other rows in some of them."""
         other, name = copy(self), f"copy_{next(_COPIES)}"
-        other._spill, other.queries, other._connection = SpillFolder(), 0, self._connection.cursor()
+        other._ending, other.queries, other._connection = ExitStack(), 0, self._connection.cursor()
         other._connection.execute(f"attach ':memory:' as {name}; copy from database memory to {name}; use {name}")
         for table, given in rows.items():
             load(other._connection, table, [_in_micros(row, TABLES[table]) for row in given], name="given")

@@ -30,7 +30,7 @@ from paired_servicebus.pipeline.table_store.manifest import File, RecordSpan
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES, date_sql, time_column
 from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine, write_rows
 from paired_servicebus.pipeline.table_store.store_path import Place
-from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, TableQueries
+from paired_servicebus.pipeline.table_store.table_reader import TableQueries
 
 MAX_EVENTS: Final = 5_000_000
 MAX_RECENT: Final = 24 * 1024 * 1024
@@ -53,7 +53,7 @@ class JournalTables(TableQueries):
         super().__init__()
         self.folders, self.note, self.batch = folders, note, 0
         self.written_at = self.read_at
-        self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
+        self._connect()
 
     @classmethod
     def recent(cls, journals: Sequence[Path], *, most_bytes: int = MAX_RECENT) -> Self:

@@ -38,7 +38,7 @@ from paired_servicebus.pipeline.table_store.manifest import Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.sql_engine import make_views
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of, write_whole
-from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, Tables
+from paired_servicebus.pipeline.table_store.table_reader import Tables, connected
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.settings import seconds_of
 
@@ -199,6 +199,10 @@ _CLOSED: Final = (
 )
 SPILL_LIMIT: Final = "10GB"
 """How much a query may write for want of memory."""
+_OWN: Final[dict[str, str | bool | float]] = {
+    "threads": 2, "memory_limit": "1GB", "max_temp_directory_size": SPILL_LIMIT, "autoload_known_extensions": False,
+    "allow_community_extensions": False, "python_enable_replacements": False,
+}  # fmt: skip
 
 
 def run_query(folder: Place, sql: str, *, format_: QueryFormat) -> int:
@@ -221,27 +225,12 @@ def run_query(folder: Place, sql: str, *, format_: QueryFormat) -> int:
 @contextmanager
 def closed_connection(version: Version) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection with a view for each table, which reads that version's files and nothing else."""
-    spill = SpillFolder()
-    try:
-        with _connect(version, spill) as connection:
-            yield connection
-    finally:
-        spill.remove()
+    with connected(**_OWN) as connection:
+        _close(connection, version)
+        yield connection
 
 
-def _connect(version: Version, spill: SpillFolder) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(
-        config={
-            "threads": 2,
-            "memory_limit": "1GB",
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "python_enable_replacements": False,
-            "temp_directory": spill.path,  # duckdb also reads there: its default, ./.tmp, is anybody's
-            "max_temp_directory_size": SPILL_LIMIT,
-        }
-    )
+def _close(connection: duckdb.DuckDBPyConnection, version: Version) -> None:
     place = version.path.resolve() if isinstance(version.path, Path) else version.path
     make_views(connection, replace(version, path=place))
     paths = [str(place / table / file.name) for table in TABLES for file in version.manifest.of(table)]
@@ -249,7 +238,6 @@ def _connect(version: Version, spill: SpillFolder) -> duckdb.DuckDBPyConnection:
     files = ", ".join("'" + path.replace("'", "''") + "'" for path in listed)
     for statement in _CLOSED:
         connection.execute(statement.replace("{files}", files))
-    return connection
 
 
 def selected(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:

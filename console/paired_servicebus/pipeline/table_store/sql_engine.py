@@ -48,15 +48,18 @@ class DuckdbEngine:
     """Runs statements in a duckdb connection, whose words are added to it; thread-safe.
 
     Args:
-        version: of stored tables, the views of the schema `stored`; by default they have no rows.
+        version: of stored tables; by default they have no rows.
+        schema: of their views.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, version: Version | None = None) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, version: Version | None = None, *, schema: str = "stored"
+    ) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         for word in WORDS:
             connection.execute(word)
-        make_views(connection, version or Version(Path(), Manifest()), schema="stored")
+        make_views(connection, version or Version(Path(), Manifest()), schema=schema)
 
     def make(self, name: str, statement: str) -> None:
         """Make the table `name` of a statement's rows."""
@@ -74,9 +77,7 @@ class DuckdbEngine:
     def rows(self, name: str) -> list[Row]:
         """Return the rows of a table, by column."""
         with self._lock:
-            done = self._connection.execute(f"select * from {name}")
-            names = [column[0] for column in done.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+            return as_rows(self._connection.execute(f"select * from {name}"))
 
     def arrow(self, name: str) -> Any:
         """Return the rows of a table as an Arrow table; times are instants, and sums whole numbers of 64 bits."""
@@ -84,6 +85,12 @@ class DuckdbEngine:
             found = self._connection.table(name)
             columns = zip(found.columns, map(str, found.types), strict=True)
             return found.project(_exported(dict(columns))).to_arrow_table()
+
+
+def as_rows(done: duckdb.DuckDBPyConnection) -> list[Row]:
+    """Return the result of an executed statement, by column."""
+    names = [column[0] for column in done.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
 
 _EXPORTED: Final = {"TIMESTAMP": 'make_timestamptz(epoch_us("{0}"))', "HUGEINT": 'cast("{0}" as bigint)'}

@@ -14,7 +14,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,7 +24,7 @@ from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.table_store import manifest as versions
 from paired_servicebus.pipeline.table_store.manifest import Version
-from paired_servicebus.pipeline.table_store.sql_engine import WORDS, DuckdbEngine, make_views
+from paired_servicebus.pipeline.table_store.sql_engine import DuckdbEngine, as_rows
 from paired_servicebus.pipeline.table_store.store_path import Place, place_of
 
 # The questions that every reader of tables asks, whoever made them: the pipeline, or a journal without it.
@@ -48,7 +48,7 @@ class TableQueries(ABC):
 
     def __init__(self) -> None:
         self.read_at = time.time()
-        self._spill = SpillFolder()
+        self._ending = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -56,8 +56,12 @@ class TableQueries(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
-        self._spill.remove()
+        self._ending.close()
+
+    def _connect(self) -> None:
+        """Open a connection in place of the present one."""
+        self._ending.close()
+        self._connection = self._ending.enter_context(connected())
 
     @abstractmethod
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
@@ -65,9 +69,7 @@ class TableQueries(ABC):
 
     def fetched(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
         """Return the result of a query, a dict for each row. Raises duckdb's errors."""
-        done = self._connection.execute(query, list(parameters))
-        names = [column[0] for column in done.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+        return as_rows(self._connection.execute(query, list(parameters)))
 
     def row(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Any] | None:
         """Return the first row; None where there is none. Raises as `rows`."""
@@ -101,33 +103,29 @@ SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 
 
-class SpillFolder:
-    """A folder for what does not fit into a query's memory: only its user reads it, and its name is unknown before.
+@contextmanager
+def connected(**settings: str | bool | float) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield duckdb with a folder for what does not fit into its memory.
 
-    Without a place for temporary files there is none, and a query that needs one fails for want of memory.
+    Only its user reads the folder, and its name is unknown before. Without a place for temporary files there is none,
+    and a query that needs one fails for want of memory.
+
+    Args:
+        settings: duckdb's, on top of SETTINGS.
     """
-
-    def __init__(self) -> None:
-        self.path = ""
+    with ExitStack() as ending:
+        spill = ""  # not duckdb's default, ./.tmp, which is anybody's
         with suppress(OSError):
-            self._folder = tempfile.TemporaryDirectory(prefix="paired-tables-", ignore_cleanup_errors=True)
-            self.path = self._folder.name
-
-    def remove(self) -> None:
-        """Remove the folder and its files."""
-        if self.path:
-            self._folder.cleanup()
+            folder = tempfile.TemporaryDirectory(prefix="paired-tables-", ignore_cleanup_errors=True)
+            spill = ending.enter_context(folder)
+        yield ending.enter_context(duckdb.connect(config=SETTINGS | settings | {"temp_directory": spill}))
 
 
 @contextmanager
 def opened_engine(version: Version) -> Iterator[DuckdbEngine]:
     """Yield duckdb with a version's tables as the stored ones, for statements that add to them. Raises OSError."""
-    spill = SpillFolder()
-    try:
-        with duckdb.connect(config=SETTINGS | {"temp_directory": spill.path}) as connection:
-            yield DuckdbEngine(connection, version)
-    finally:
-        spill.remove()
+    with connected() as connection:
+        yield DuckdbEngine(connection, version)
 
 
 class Tables(TableQueries):
@@ -158,17 +156,14 @@ class Tables(TableQueries):
         except NoTablesError:
             if versions.commit_path(self.folder, self.batch).exists():
                 raise
-        self._connection.close()  # a version that was opened long ago is removed
-        self._take(versions.newest(self.folder))
+        self._take(versions.newest(self.folder))  # that which was opened long ago is removed
         return self._rows_or_error(query, parameters)
 
     def _take(self, version: Version) -> None:
         self.path, self.manifest, self.note = version.path, version.manifest, version.note
         self.batch, self.written_at = version.manifest.batch, version.manifest.written_at
-        self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
-        for word in WORDS:
-            self._connection.execute(word)
-        make_views(self._connection, version)
+        self._connect()
+        DuckdbEngine(self._connection, version, schema="main")
 
     def _rows_or_error(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
         try:
