@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -81,13 +80,12 @@ def parts(folder: Place) -> list[Place]:
 
 def rows_in(paths: Iterable[Place]) -> int:
     """Return the rows of those of some Parquet files that are there."""
-    return sum(metadata(path).num_rows for path in paths if path.exists())
-
-
-def metadata(path: Place) -> Any:
-    """Return the metadata of a Parquet file. Raises OSError."""
-    with path.open("rb") as file:
-        return pq.read_metadata(file)
+    rows = 0
+    for path in paths:
+        if path.exists():
+            with path.open("rb") as file:
+                rows += pq.read_metadata(file).num_rows
+    return rows
 
 
 def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "") -> list[Staged]:
@@ -98,14 +96,14 @@ def staged_parts(paths: Iterable[Place], table: str, batch: int, name: str = "")
     """
     found = []
     for number, path in enumerate(sorted(paths)):
-        about = metadata(path)
-        if not about.num_rows:
+        with path.open("rb") as file:
+            times = pq.read_table(file, columns=[time_column(table)])[0]
+        if not len(times):
             continue
         day = f"{path.parent.name}/"
-        first, last = _range(about, time_column(table))
         part = path.parent.parent.name.rpartition("=")[2]
         name_ = f"{day}{(name or f'b{batch:010d}').format(part)}-{number}.parquet"
-        found.append(Staged(path, File(name=name_, rows=about.num_rows, first_at=first, last_at=last, batch=batch)))
+        found.append(Staged(path, File(name=name_, rows=len(times), batch=batch, **_span(times))))
     return found
 
 
@@ -118,15 +116,8 @@ def write_days(place: Place, table: str, rows: Any, batch: int) -> list[Staged]:
         some = rows.filter(pc.equal(days, day))
         path = place / f"{table}-{day}.parquet"
         _write(path, table, some)
-        times = pc.min_max(some[time_column(table)].cast(pa.int64())).as_py()
-        file = File(
-            name=f"date={day}/b{batch:010d}.parquet",
-            rows=some.num_rows,
-            first_at=times["min"] or 0,
-            last_at=times["max"] or 0,
-            batch=batch,
-        )
-        found.append(Staged(path, file))
+        name, span = f"date={day}/b{batch:010d}.parquet", _span(some[time_column(table)])
+        found.append(Staged(path, File(name=name, rows=some.num_rows, batch=batch, **span)))
     return found
 
 
@@ -162,19 +153,7 @@ def _as(rows: Any, schema: Any) -> Any:
     return pa.table(columns, schema=schema)
 
 
-def _range(about: Any, column: str) -> tuple[int, int]:
-    """Return the first and the last time of a file, from its statistics, in microseconds; 0: it has none."""
-    index = next(i for i in range(about.num_columns) if about.schema.column(i).name == column)
-    found = [about.row_group(group).column(index).statistics for group in range(about.num_row_groups)]
-    known = [one for one in found if one is not None and one.has_min_max]
-    if not known:
-        return 0, 0
-    return min(_micros(one.min) for one in known), max(_micros(one.max) for one in known)
-
-
-def _micros(at: datetime.datetime) -> int:
-    whole = at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
-    return (whole - _EPOCH) // datetime.timedelta(microseconds=1)
-
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+def _span(times: Any) -> dict[str, int]:
+    """Return the first and the last of some times as fields of a File."""
+    found = pc.min_max(times.cast(pa.int64())).as_py()
+    return {"first_at": found["min"] or 0, "last_at": found["max"] or 0}
