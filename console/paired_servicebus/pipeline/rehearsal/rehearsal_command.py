@@ -181,12 +181,11 @@ def _policy_object(line: policy_ranking.PolicyFigures) -> dict[str, Any]:
     }
 
 
-# The chunks on Spark, one task each, in a process of its own: it runs this module with the order's folder.
+# The chunks on Spark, one task each, in a process of its own: it runs this module with a folder for its work.
 #
 # A task gets the order as text and its chunk's number. It returns whole numbers, which are sorted here. So the
 # result is the same on any master, with any number of executors and any task retries.
 
-ORDER: Final = "order.json"
 ROWS: Final = "rows.json"
 
 
@@ -255,9 +254,9 @@ def run_on_spark(order: policy_ranking.Order, spark: SparkChoice, *, bar: spark_
     """
     with tempfile.TemporaryDirectory(prefix="paired-rehearse-") as name:
         folder = Path(name)
-        (folder / ORDER).write_bytes(msgspec.json.encode(SparkOrder(order=order, spark=spark)))
-        log = folder / "process.log"
-        process = spark_processes.start_process("paired_servicebus.pipeline.rehearsal.rehearsal_command", name, log=log)
+        log, text = folder / "process.log", msgspec.json.encode(SparkOrder(order=order, spark=spark))
+        module = "paired_servicebus.pipeline.rehearsal.rehearsal_command"
+        process = spark_processes.start_process(module, name, log=log, order=text)
         try:
             status = spark_processes.wait_shown(partial(spark_processes.wait_for, process), log, bar)
         finally:
@@ -350,10 +349,9 @@ def spread(spark: Any, order: policy_ranking.Order) -> list[policy_ranking.Row]:
     return sorted(zip(*(found.column(name).to_pylist() for name in policy_ranking.NAMES), strict=True))
 
 
-def main(folder: Path) -> int:
-    """Run the order in `folder` and write the rows there. Return 2 and write one sentence on failure."""
+def main(folder: Path, wanted: SparkOrder) -> int:
+    """Run the order and write the rows into `folder`. Return 2 and write one sentence on failure."""
     try:
-        wanted = read_json(_WANTED, (folder / ORDER).read_bytes())
         choice = wanted.spark
         with open_session(
             app="rehearse", work=folder, java_home=choice.java_home, master=choice.master, private=choice.settings
@@ -371,5 +369,6 @@ def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     os.nice(10)  # engines and people first
+    wanted = read_json(_WANTED, sys.stdin.buffer.readline())
     spark_processes.watch_parent(lambda: None, within=0.0)
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), wanted))
