@@ -316,7 +316,9 @@ def run_publish(folder: Place, *, to: str, json_line: bool) -> int:
     if version.note:
         bar.say(version.note)
     if json_line:
-        print_object(_as_object(version, target, done))
+        tables = {one.table: {"rows": one.rows, "dates": one.dates} for one in done if one.dates}
+        told = {"to": target.place, "batch": version.manifest.batch, "tables": tables}
+        print_object(msgspec.json.encode(told).decode())
     else:
         print_lines(as_lines(version, target, done))
     return 0
@@ -365,11 +367,6 @@ def _dates(dates: tuple[str, ...]) -> str:
     if not any(dates):
         return ""
     return f" of {dates[0]}" if len(dates) == 1 else f" of {len(dates)} dates, {dates[0]} to {dates[-1]}"
-
-
-def _as_object(version: Version, target: PublishTarget, done: tuple[PublishedTable, ...]) -> str:
-    tables = {one.table: {"rows": one.rows, "dates": one.dates} for one in done if one.dates}
-    return msgspec.json.encode({"to": target.place, "batch": version.manifest.batch, "tables": tables}).decode()
 
 
 # `paired pipeline --format delta`: Delta tables beside the tables' own files, by the Delta of the Spark session.

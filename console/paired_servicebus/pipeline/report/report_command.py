@@ -192,7 +192,8 @@ class Wording:
 def rendered(report: Report, wording: Wording, files: Mapping[str, str]) -> str:
     """Return the whole report as text. files: those beside it, each with a description."""
     template = _ENVIRONMENT.get_template(f"{wording.reader}.jinja")
-    is_page = wording.format == "html"
+    is_page, curves = wording.format == "html", report.curves
+    plots = {panel.name: tuple(map(Markup, draw_twice(curves, panel))) for panel in curves.panels if is_page}
     text = template.render(
         report=report,
         clock=Clock(report.since, report.until, wording.zone),
@@ -205,16 +206,11 @@ def rendered(report: Report, wording: Wording, files: Mapping[str, str]) -> str:
         grounds=" ".join(verdicts.verdict_grounds(report.judgement)),
         tone=verdicts.TONES.get(report.judgement.verdict, "doubt"),
         counts=verdicts.count_rows(report.judgement),
-        plots=_plots(report) if is_page else {},
+        plots=plots,
     )
     if is_page:
         return text
     return re.sub(r"\n{3,}", "\n\n", unescape(text)).strip() + "\n"  # each text was escaped once, and no more
-
-
-def _plots(report: Report) -> dict[str, tuple[Markup, ...]]:
-    """Return the plots by name, each for wide and for narrow screens. Their texts are escaped where they are drawn."""
-    return {panel.name: tuple(map(Markup, draw_twice(report.curves, panel))) for panel in report.curves.panels}
 
 
 def plain(value: object) -> object:

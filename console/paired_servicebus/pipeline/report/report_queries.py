@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
@@ -197,8 +197,8 @@ def last_report(tables: TableQueries, *, pairing: str | None = None) -> Report:
     found = table_queries.read_incidents(tables, pairing=pairing)
     if found:
         return _of_chain(tables, found, max(found, key=lambda chain: max(one.began_at for one in chain)))
-    chosen = _Chosen.of(tables, pairing)
-    return _report(chosen, (), *chosen.recorded, before=None)
+    recorded = _recorded(tables, pairing)
+    return _report(recorded, (), recorded.since, recorded.until, before=None)
 
 
 def report_of(tables: TableQueries, episode: str) -> Report:
@@ -219,15 +219,14 @@ def report_since(tables: TableQueries, since: float, *, pairing: str | None = No
     Raises ConfigurationError: nothing is recorded since, or the pairing is unknown.
     """
     pairing = _known(tables, pairing)
-    chosen = _Chosen.of(tables, pairing)
-    first, last = chosen.recorded
-    if since > last:
+    recorded = _recorded(tables, pairing)
+    if since > recorded.until:
         raise ConfigurationError("nothing is recorded since then: the tables end earlier")
     chains = table_queries.read_incidents(tables, pairing=pairing)
     episodes = sorted(
         (one for chain in chains for one in chain if one.ended_at >= since), key=lambda one: (one.began_at, one.id)
     )
-    return _report(chosen, tuple(episodes), max(since, first), last, before=None)
+    return _report(recorded, tuple(episodes), max(since, recorded.since), recorded.until, before=None)
 
 
 def scope_of(tables: TableQueries, report: Report) -> table_queries.Scope:
@@ -247,53 +246,42 @@ def _known(tables: TableQueries, pairing: str | None) -> str | None:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Tables, the pairings that a report is about, their engines, and the time of their records."""
-
-    tables: TableQueries
-    pairings: tuple[str, ...]
-    engines: tuple[str, ...]
-    recorded: tuple[float, float]
-
-    @classmethod
-    def of(cls, tables: TableQueries, pairing: str | None) -> _Chosen:
-        """Return one pairing of the tables, or all. Raises ConfigurationError: nothing is recorded."""
-        known = table_queries.read_pairings(tables)
-        pairings = tuple(known) if pairing is None else (pairing,)
-        engines = tuple(dict.fromkeys(engine for name in pairings for engine in known.get(name, ())))
-        return cls(tables, pairings, engines, table_queries.recorded_span(tables, engines))
+def _recorded(tables: TableQueries, pairing: str | None) -> table_queries.Scope:
+    """Return all that is recorded of one pairing of the tables, or of all. Raises ConfigurationError: nothing is."""
+    known = table_queries.read_pairings(tables)
+    pairings = tuple(known) if pairing is None else (pairing,)
+    engines = tuple(dict.fromkeys(engine for name in pairings for engine in known.get(name, ())))
+    since, until = table_queries.recorded_span(tables, engines)
+    return table_queries.Scope(tables=tables, pairings=pairings, engines=engines, since=since, until=until)
 
 
 def _of_chain(tables: TableQueries, chains: list[Chain], chain: Chain) -> Report:
-    chosen = _Chosen.of(tables, chain[0].pairing)
-    first, last = chosen.recorded
+    recorded = _recorded(tables, chain[0].pairing)
     began, ended = chain[0].began_at, max(one.ended_at for one in chain)
-    until = last if any(one.open for one in chain) else ended + AFTER
+    until = recorded.until if any(one.open for one in chain) else ended + AFTER
     earlier = [
         max(one.ended_at for one in other)
         for other in chains
         if other[0].pairing == chain[0].pairing and other[0].began_at < began
     ]
-    since = max(first, began - BEFORE)
-    return _report(chosen, chain, since, max(since, min(last, until)), before=max(earlier, default=None))
+    since = max(recorded.since, began - BEFORE)
+    return _report(recorded, chain, since, max(since, min(recorded.until, until)), before=max(earlier, default=None))
 
 
-def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, before: float | None) -> Report:
-    tables, recorded = chosen.tables, chosen.recorded
-    scope = table_queries.Scope(
-        tables=tables, pairings=chosen.pairings, engines=chosen.engines, since=since, until=until
-    )
+def _report(
+    recorded: table_queries.Scope, episodes: Chain, since: float, until: float, *, before: float | None
+) -> Report:
+    tables, scope = recorded.tables, replace(recorded, since=since, until=until)
     began = episodes[0].began_at if episodes else since
     ended = max((one.ended_at for one in episodes), default=until)
-    base_since = max(recorded[0], (before // 60 + 1) * 60 if before else 0.0)
+    base_since = max(recorded.since, (before // 60 + 1) * 60 if before else 0.0)
     timeline, left_out = read_timeline(scope)
     entities, judgement = table_queries.read_messages(scope, episodes)
     more = [f"{plural(left_out, 'event')} of the timeline are left out"] if left_out else []
     return Report(
         source=_source(tables),
-        pairings=chosen.pairings,
-        others=tuple(name for name in table_queries.read_pairings(tables) if name not in chosen.pairings),
+        pairings=scope.pairings,
+        others=tuple(name for name in table_queries.read_pairings(tables) if name not in scope.pairings),
         environment="",
         since=since,
         until=until,
@@ -304,7 +292,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         cost=table_queries.read_cost(scope, began, min(ended, until), base_since if episodes else None),
         judgement=judgement,
         timeline=timeline,
-        curves=read_curves(scope, episodes, timeline, recorded),
+        curves=read_curves(scope, episodes, timeline, (recorded.since, recorded.until)),
         unknowns=(*table_queries.read_unknowns(scope), *more),
     )
 

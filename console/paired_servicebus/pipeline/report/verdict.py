@@ -89,8 +89,6 @@ GOOD: Final = (
     ("duplicates", "duplicates"), ("out_of_order", "out of order"),
 )  # fmt: skip
 LOSS: Final = ("lost", "missing")
-DOUBT: Final = ("unknown", "unexpected", "unsent")
-UNDELIVERED: Final = ("expired", "dead_lettered")
 OPEN: Final = ("unconfirmed", "in_flight", "parked", "in_doubt")
 ALWAYS: Final = frozenset({"lost", "missing", "unknown"})
 """Rows of the table that are there with a 0, too."""

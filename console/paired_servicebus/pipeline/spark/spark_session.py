@@ -89,7 +89,9 @@ def find_java(*, configured: Path | None = None, shims: Path) -> Path:
             raise JavaNotFoundError(f"java_home is {configured}, which {_is_what(major)}: Spark needs {_MAJORS_TEXT}")
         return configured
     looked: list[str] = []
-    for source, home in (("JAVA_HOME", _of_variable()), ("PATH", _of_path())):
+    named, found = os.environ.get("JAVA_HOME"), shutil.which("java")
+    sources = {"JAVA_HOME": Path(named) if named else None, "PATH": Path(found).resolve().parents[1] if found else None}
+    for source, home in sources.items():
         major = _major_of(home) if home is not None else None
         if home is not None and major in MAJORS:
             return home
@@ -108,16 +110,6 @@ _MAJORS_TEXT: Final = "Java " + ", ".join(map(str, MAJORS[:-1])) + f" or {MAJORS
 
 def _is_what(major: int | None) -> str:
     return "has no bin/java that runs" if major is None else f"is Java {major}"
-
-
-def _of_variable() -> Path | None:
-    home = os.environ.get("JAVA_HOME")
-    return Path(home) if home else None
-
-
-def _of_path() -> Path | None:
-    found = shutil.which("java")
-    return Path(found).resolve().parents[1] if found else None
 
 
 def _of_wheel() -> Path | None:
