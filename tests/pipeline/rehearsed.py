@@ -24,18 +24,9 @@ from pathlib import Path
 
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.demo import scenarios
 from paired_servicebus.demo.player import Player, pair_on
 from paired_servicebus.demo.result import DemoResult
-from paired_servicebus.demo.scenarios import (
-    BACKLOG_IN_USE,
-    ENTITIES,
-    QUEUES,
-    SCENARIOS,
-    SECONDARY,
-    FaultWindow,
-    Scenario,
-    scenario_named,
-)
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pipeline.rehearsal.policy_ranking import Order, Row, order_of, policies_of, rehearsed, run_chunk
@@ -64,12 +55,12 @@ KINDS = {
 """Of the faults that sends meet; what is only slow, or seen late, is none to them."""
 
 
-def policies_for(scenario: Scenario) -> tuple[Policy, ...]:
+def policies_for(scenario: scenarios.Scenario) -> tuple[Policy, ...]:
     """What is rehearsed for a scenario."""
     return policies_of(scenario.policy, intervals=(0.0, 3.0, 8.0), pings=(1, 2), ping_intervals=(2.0, 4.0))
 
 
-def known(scenario: Scenario, recorded: RecordedHistory) -> RecordedHistory:
+def known(scenario: scenarios.Scenario, recorded: RecordedHistory) -> RecordedHistory:
     """The recorded load, and the outages that the scenario's script says: from the first send on."""
     began = min(step.at for load in recorded.loads for step in load.steps if step.rate)
     outages = [
@@ -81,11 +72,11 @@ def known(scenario: Scenario, recorded: RecordedHistory) -> RecordedHistory:
     return replace(recorded, outages=tuple(outages), acts=(), insists=RETRY_AFTER)
 
 
-def _targets(broken: FaultWindow) -> Sequence[Target]:
+def _targets(broken: scenarios.FaultWindow) -> Sequence[Target]:
     """Whichever backlog queue is in use is the first: they are all alike."""
-    if broken.namespace == SECONDARY:
-        return (0,) if broken.entities == (BACKLOG_IN_USE,) else range(QUEUES)
-    return broken.entities or ENTITIES
+    if broken.namespace == scenarios.SECONDARY:
+        return (0,) if broken.entities == (scenarios.BACKLOG_IN_USE,) else range(scenarios.QUEUES)
+    return broken.entities or scenarios.ENTITIES
 
 
 def _at(began: float, share: float) -> TimeBounds:
@@ -94,11 +85,11 @@ def _at(began: float, share: float) -> TimeBounds:
 
 def main(names: Sequence[str]) -> int:
     """Compare each; the exit status."""
-    return max(_compared(name) for name in names or [one.name for one in SCENARIOS])
+    return max(_compared(name) for name in names or [one.name for one in scenarios.SCENARIOS])
 
 
 def _compared(name: str) -> int:
-    scenario = scenario_named(name)
+    scenario = scenarios.scenario_named(name)
     policies = policies_for(scenario)
     before, recorded = played(name, scenario.policy, seed=6)
     order = order_of(known(scenario, recorded), policies, SEEDS)
@@ -162,7 +153,7 @@ def _off(played: int, predicted: int) -> float:
 
 async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy) -> DemoResult:
     """Play `name` for `duration` seconds; its journal is in `folder`/journal afterwards."""
-    scenario = replace(scenario_named(name), policy=policy)
+    scenario = replace(scenarios.scenario_named(name), policy=policy)
     folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(sandbox_process(folder / "sandbox.log"))
@@ -174,7 +165,7 @@ async def play(name: str, folder: Path, *, duration: float, seed: int, policy: P
         )
         await stack.enter_async_context(host)
         paired = await stack.enter_async_context(await pair_on(sandbox, scenario.policy, on_event=host.record))
-        for entity in ENTITIES:
+        for entity in scenarios.ENTITIES:
             paired.watch(entity)
         await host.adopt(paired)
         return await Player(scenario, sandbox, paired, seed=seed, say=lambda _: None).play(duration)

@@ -12,13 +12,6 @@ import pytest
 from paired_servicebus.core.errors import ConfigurationError, PairedError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN
 from paired_servicebus.pipeline.ingest import journal_files
-from paired_servicebus.pipeline.ingest.journal_files import (
-    SETTLED,
-    Countdown,
-    JournalFiles,
-    JournalFlusher,
-    find_journal_files,
-)
 from paired_servicebus.pipeline.table_store.store_path import place_of
 from tests.approval import Approve
 
@@ -42,7 +35,7 @@ def put(path: Path, *, at: int = 1, size: int = 10) -> Path:
     return path
 
 
-def names(found: JournalFiles) -> list[str]:
+def names(found: journal_files.JournalFiles) -> list[str]:
     return [file.path.name for file in found.files]
 
 
@@ -50,7 +43,7 @@ def names(found: JournalFiles) -> list[str]:
 def test_a_root_is_a_journal_a_folder_of_files_or_a_tree(tmp_path: Path, place: str) -> None:
     path = put(tmp_path / place, at=7, size=123)
     root = path.parents[1] if place.startswith("host-1") else tmp_path
-    found = find_journal_files([root])
+    found = journal_files.find_journal_files([root])
     assert [(file.path, file.size, file.modified_ns) for file in found.files] == [(path, 123, 7_000_000_000)]
     assert found.notes == ()
 
@@ -59,7 +52,7 @@ def test_journals_of_many_hosts_are_one_listing_the_oldest_file_first(tmp_path: 
     put(tmp_path / "one" / "host-1" / CLOSED / "a.jsonl", at=3)
     put(tmp_path / "one" / "host-2" / CLOSED / "b.jsonl", at=1)
     put(tmp_path / "two" / "c.jsonl", at=2)
-    found = find_journal_files([tmp_path / "one", tmp_path / "two"])
+    found = journal_files.find_journal_files([tmp_path / "one", tmp_path / "two"])
     assert names(found) == ["b.jsonl", "c.jsonl", "a.jsonl"]
     assert found.journals == (tmp_path / "one" / "host-1", tmp_path / "one" / "host-2")
 
@@ -74,14 +67,14 @@ def test_journals_of_many_hosts_are_one_listing_the_oldest_file_first(tmp_path: 
 def test_files_that_are_not_whole_are_no_journal_files(tmp_path: Path, name: str) -> None:
     put(tmp_path / name)
     put(tmp_path / "b.jsonl")
-    assert names(find_journal_files([tmp_path])) == ["b.jsonl"]
+    assert names(journal_files.find_journal_files([tmp_path])) == ["b.jsonl"]
 
 
 def test_a_place_that_is_reached_twice_is_listed_once(tmp_path: Path) -> None:
     path = put(tmp_path / "host-1" / CLOSED / "a.jsonl")
     (path.parent / "again.jsonl").symlink_to(path)
     (tmp_path / "host-2").symlink_to(tmp_path / "host-1")
-    assert len(find_journal_files([tmp_path, tmp_path / "host-1", path.parent]).files) == 1
+    assert len(journal_files.find_journal_files([tmp_path, tmp_path / "host-1", path.parent]).files) == 1
 
 
 def test_loops_of_links_end(tmp_path: Path) -> None:
@@ -89,7 +82,7 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
     (tmp_path / "host-1" / "up").symlink_to(tmp_path)
     (tmp_path / "itself").symlink_to(tmp_path / "itself")
     (tmp_path / "itself.jsonl").symlink_to(tmp_path / "itself.jsonl")
-    found = find_journal_files([tmp_path])
+    found = journal_files.find_journal_files([tmp_path])
     assert names(found) == ["a.jsonl"]
     (note,) = found.notes
     assert "itself" in note
@@ -114,15 +107,15 @@ def test_a_place_that_is_no_file_is_skipped_with_a_note(tmp_path: Path, name: st
     make, note = SKIPPED[name]
     make(tmp_path)
     put(tmp_path / "b.jsonl")
-    found = find_journal_files([tmp_path])
+    found = journal_files.find_journal_files([tmp_path])
     assert names(found) == ["b.jsonl"]
     assert [one.endswith(note) and one.isprintable() for one in found.notes] == [True] * bool(note)
-    assert find_journal_files([tmp_path]).notes == found.notes
+    assert journal_files.find_journal_files([tmp_path]).notes == found.notes
 
 
 def test_a_folder_whose_name_is_no_text_is_not_entered(tmp_path: Path, approve: Approve) -> None:
     put(tmp_path / "a\nb" / "a.jsonl")
-    found = find_journal_files([tmp_path])
+    found = journal_files.find_journal_files([tmp_path])
     assert found.files == ()
     approve.part(found.notes[0], "errors of the pipeline")
 
@@ -130,7 +123,7 @@ def test_a_folder_whose_name_is_no_text_is_not_entered(tmp_path: Path, approve: 
 def test_many_skipped_places_are_counted(tmp_path: Path, approve: Approve) -> None:
     for number in range(40):
         put(tmp_path / f"a\n{number:02}.jsonl")
-    (note,) = find_journal_files([tmp_path]).notes
+    (note,) = journal_files.find_journal_files([tmp_path]).notes
     approve.part(note, "errors of the pipeline", has=("35 more",))
 
 
@@ -140,7 +133,7 @@ def test_a_folder_that_may_not_be_read_is_reported_and_the_rest_is_read(
     locked = put(tmp_path / "host-1" / CLOSED / "a.jsonl").parent
     put(tmp_path / "host-2" / CLOSED / "b.jsonl")
     lock(monkeypatch, locked)
-    found = find_journal_files([tmp_path])
+    found = journal_files.find_journal_files([tmp_path])
     assert names(found) == ["b.jsonl"]
     assert found.notes == (f"{locked} cannot be read (Permission denied)",)
 
@@ -149,7 +142,7 @@ def test_no_file_in_any_root_is_an_error_with_the_places(tmp_path: Path, approve
     roots = [tmp_path / "one", tmp_path / "two"]
     for root in roots:
         root.mkdir()
-    found = find_journal_files(roots)
+    found = journal_files.find_journal_files(roots)
     approve.part(found.none_yet(), "errors of the pipeline")
     with pytest.raises(PairedError) as refused:
         found.require()
@@ -159,14 +152,14 @@ def test_no_file_in_any_root_is_an_error_with_the_places(tmp_path: Path, approve
 def test_no_file_that_may_be_read_is_an_error_with_the_reason(tmp_path: Path, approve: Approve) -> None:
     put(tmp_path / "a\nb.jsonl")
     with pytest.raises(PipelineError) as refused:
-        find_journal_files([tmp_path]).require()
+        journal_files.find_journal_files([tmp_path]).require()
     approve.part(refused.value, "errors of the pipeline")
 
 
 def test_a_file_that_an_engine_writes_is_waited_for(tmp_path: Path, approve: Approve) -> None:
     put(tmp_path / "host-1" / OPEN / "a.jsonl")
     (tmp_path / "host-1" / CLOSED).mkdir()
-    found = find_journal_files([tmp_path])
+    found = journal_files.find_journal_files([tmp_path])
     found.require()
     assert found.none_yet() == ""
     with pytest.raises(PipelineError) as refused:
@@ -178,7 +171,7 @@ def test_a_file_that_an_engine_writes_is_waited_for(tmp_path: Path, approve: App
 def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, root: str) -> None:
     put(tmp_path / "file.jsonl")
     with pytest.raises(PipelineError, match=r"there is no journal in|which is no folder|cannot be read"):
-        find_journal_files([tmp_path, tmp_path / root])
+        journal_files.find_journal_files([tmp_path, tmp_path / root])
 
 
 def test_a_root_that_may_not_be_read_is_an_error(
@@ -186,14 +179,14 @@ def test_a_root_that_may_not_be_read_is_an_error(
 ) -> None:
     lock(monkeypatch, tmp_path)
     with pytest.raises(PipelineError) as refused:
-        find_journal_files([tmp_path])
+        journal_files.find_journal_files([tmp_path])
     approve.part(refused.value, "errors of the pipeline")
 
 
 @pytest.mark.parametrize("url", ["https://host/journal", "wasbs://c@account/x"])
 def test_a_url_of_no_store_is_refused_with_those_that_are(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no place for journals or tables: .* s3a://BUCKET/PATH"):
-        find_journal_files([Path(url)])
+        journal_files.find_journal_files([Path(url)])
 
 
 @pytest.mark.parametrize("url", ["s3a://key:c4n4ry@bucket/x", "abfss://c@account.dfs.core.windows.net/x?sig=c4n4ry"])
@@ -222,13 +215,13 @@ def a_file(path: Path, text: str = "{}\n", *, age: float = 0.0) -> Path:
 
 
 def young(folder: Path) -> dict[str, int]:
-    found = journal_files.young_files(find_journal_files([folder]).files, time.time())
+    found = journal_files.young_files(journal_files.find_journal_files([folder]).files, time.time())
     return {Path(path).name: size for path, size in found.items()}
 
 
 def test_files_that_were_changed_lately_are_watched_and_half_a_line_waits(tmp_path: Path) -> None:
-    a_file(tmp_path / "old.jsonl", age=SETTLED + 9)
-    a_file(tmp_path / "old-half.jsonl", '{"v":1', age=SETTLED + 9)
+    a_file(tmp_path / "old.jsonl", age=journal_files.SETTLED + 9)
+    a_file(tmp_path / "old-half.jsonl", '{"v":1', age=journal_files.SETTLED + 9)
     a_file(tmp_path / "new.jsonl")
     a_file(tmp_path / "new-half.jsonl", '{"v":1')
     a_file(tmp_path / "empty.jsonl", "")
@@ -237,7 +230,7 @@ def test_files_that_were_changed_lately_are_watched_and_half_a_line_waits(tmp_pa
 
 def test_an_engine_is_asked_before_each_look_and_once() -> None:
     now = 0.0
-    countdown = Countdown(1.8, 5.0, clock=lambda: now)
+    countdown = journal_files.Countdown(1.8, 5.0, clock=lambda: now)
     due = []
     for tenth in range(150):
         now = tenth / 10
@@ -247,7 +240,7 @@ def test_an_engine_is_asked_before_each_look_and_once() -> None:
 
 
 def test_a_journal_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    flusher = JournalFlusher()
+    flusher = journal_files.JournalFlusher()
     for _ in range(3):
         flusher.ask([tmp_path / "nowhere"])
     assert len(caplog.records) == 1

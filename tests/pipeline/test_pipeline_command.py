@@ -14,19 +14,8 @@ from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.model.pairing_events import Delivered, EngineStarted, Record
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline import pipeline_command
+from paired_servicebus.pipeline import pipeline_command, spark_processes
 from paired_servicebus.pipeline.pipeline_command import run_pipeline
-from paired_servicebus.pipeline.spark_processes import (
-    FIRST_LINE,
-    LINE_EVERY,
-    NOTE,
-    PROGRESS,
-    Bar,
-    LogReader,
-    PipelineOrder,
-    ProgressLines,
-    wait_shown,
-)
 from tests.pipeline.made_tables import make_version
 
 START = 1_790_000_000.0
@@ -54,7 +43,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
 
 
 def run(folder: Path, *, once: bool) -> int:
-    return run_pipeline(PipelineOrder(journals=(folder,), tables=folder / "tables", once=once))
+    return run_pipeline(spark_processes.PipelineOrder(journals=(folder,), tables=folder / "tables", once=once))
 
 
 def test_ctrl_c_is_the_end_of_one_that_follows(
@@ -158,7 +147,7 @@ def test_a_journal_at_a_url_of_no_store_is_refused(
 
 def test_options_of_spark_reach_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug: `pipeline` had no --conf."""
-    orders: list[PipelineOrder] = []
+    orders: list[spark_processes.PipelineOrder] = []
     monkeypatch.setattr(pipeline_command, "run_pipeline", lambda order: orders.append(order) or 0)
     conf = ("--conf", "spark.driver.host=10.0.0.5", "--conf", "spark.executor.memory=2g")
     journals = ("--journal", str(tmp_path / "a"), "--journal", str(tmp_path / "b"))
@@ -168,7 +157,7 @@ def test_options_of_spark_reach_the_order(tmp_path: Path, monkeypatch: pytest.Mo
     assert order.tables == tmp_path / "tables"
     assert order.settings == {"spark.driver.host": "10.0.0.5", "spark.executor.memory": "2g"}
     assert order.java_home == Path("/java")
-    assert PipelineOrder.read(msgspec.json.encode(order, enc_hook=str)) == order
+    assert spark_processes.PipelineOrder.read(msgspec.json.encode(order, enc_hook=str)) == order
 
 
 def test_a_report_reads_the_journals_of_several_hosts(
@@ -242,17 +231,17 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_a_process_writes_its_progress_twice_a_second_at_most(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = ProgressLines(clock)
+    lines = spark_processes.ProgressLines(clock)
     for done in range(100):
         lines.show("reading", done, 100)
         clock.now += 0.05
     found = written(capsys)
     assert 8 <= len(found) <= 12
-    assert found[0] == PROGRESS + '{"what":"reading","done":0,"total":100}'
+    assert found[0] == spark_processes.PROGRESS + '{"what":"reading","done":0,"total":100}'
 
 
 def test_the_begin_and_the_end_of_a_step_are_always_written(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = ProgressLines(clock)
+    lines = spark_processes.ProgressLines(clock)
     lines.show("reading", 1, 2)
     lines.show("reading", 2, 2)
     lines.show("judging")
@@ -264,25 +253,25 @@ def test_without_a_terminal_there_is_a_line_from_time_to_time(
 ) -> None:
     """The bug: `--once` wrote nothing until it was done."""
     log = tmp_path / "log"
-    log.write_text(PROGRESS + '{"what":"reading journal files","done":5000,"total":20000}\n')
-    bar = Bar(clock=clock)
-    reader = LogReader(log, bar)
+    log.write_text(spark_processes.PROGRESS + '{"what":"reading journal files","done":5000,"total":20000}\n')
+    bar = spark_processes.Bar(clock=clock)
+    reader = spark_processes.LogReader(log, bar)
     with bar.shown("starting Spark"):
         reader.look()
         assert capsys.readouterr().err == ""
         for _ in range(5):
-            clock.now += max(FIRST_LINE, LINE_EVERY / 2)
+            clock.now += max(spark_processes.FIRST_LINE, spark_processes.LINE_EVERY / 2)
             reader.look()
     assert capsys.readouterr().err.splitlines() == ["reading journal files: 5,000 of 20,000 · 0/s"] * 3
 
 
 def test_notes_are_shown_once_and_torn_lines_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
-    bar = Bar()
-    reader = LogReader(log, bar)
+    bar = spark_processes.Bar()
+    reader = spark_processes.LogReader(log, bar)
     reader.look()  # there is no log yet
-    note = f"{NOTE}a file \x1b[2J is not read\n"
-    log.write_bytes(f"{note}{note}{PROGRESS}{{torn\n{NOTE}half of a li".encode())
+    note = f"{spark_processes.NOTE}a file \x1b[2J is not read\n"
+    log.write_bytes(f"{note}{note}{spark_processes.PROGRESS}{{torn\n{spark_processes.NOTE}half of a li".encode())
     reader.look()
     with log.open("a") as file:
         file.write("ne\n")
@@ -299,5 +288,5 @@ def test_the_wait_is_over_with_the_process(tmp_path: Path) -> None:
         return next(statuses)
 
     look: Callable[[float], int | None] = wait
-    assert wait_shown(look, tmp_path / "log", Bar(quiet=True)) == 2
+    assert spark_processes.wait_shown(look, tmp_path / "log", spark_processes.Bar(quiet=True)) == 2
     assert len(waits) == 3

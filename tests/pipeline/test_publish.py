@@ -12,15 +12,6 @@ import pytest
 
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.pipeline.publishing import delta_tables
-from paired_servicebus.pipeline.publishing.delta_tables import (
-    PublishedTable,
-    changed_dates,
-    find_target,
-    held,
-    publish_delta,
-    run_publish,
-    store_reason,
-)
 from paired_servicebus.pipeline.table_store import lake
 from paired_servicebus.pipeline.table_store.manifest import HELD
 from paired_servicebus.pipeline.table_store.schema import TABLES
@@ -46,11 +37,11 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
 
 
-def publish(tables: Path, to: Path) -> dict[str, PublishedTable]:
+def publish(tables: Path, to: Path) -> dict[str, delta_tables.PublishedTable]:
     """Publish to a folder of Delta tables; what was done, by table, without those that had not changed."""
     pytest.importorskip("deltalake", reason="the extra `publish` is not installed")
-    with held(tables) as version:
-        done = publish_delta(version, find_target(str(to), {}), shown=lambda *_: None)
+    with delta_tables.held(tables) as version:
+        done = delta_tables.publish_delta(version, delta_tables.find_target(str(to), {}), shown=lambda *_: None)
     return {one.table: one for one in done if one.dates}
 
 
@@ -80,7 +71,7 @@ def test_a_first_publish_has_every_table_and_a_second_one_changes_nothing(
     monkeypatch.setattr(delta_tables, "TABLES", TABLES)
     to = tmp_path / "delta"
     done = publish(tables, to)
-    assert done["minutes"] == PublishedTable(table="minutes", dates=("2026-11-24", "2026-11-25"), rows=2)
+    assert done["minutes"] == delta_tables.PublishedTable(table="minutes", dates=("2026-11-24", "2026-11-25"), rows=2)
     assert rows(to, "minutes", "primary_accepted, date::varchar") == [(1, "2026-11-24"), (2, "2026-11-25")]
     assert rows(to, "engines", "engine, boot") == [("e1", "b1")]
     assert {field.name for field in delta(to, "audit").schema().fields} >= {"message_id", "status", "date"}
@@ -121,9 +112,9 @@ def test_each_commit_has_its_batch_as_a_transaction_of_these_tables(tables: Path
 def test_dates_that_the_tables_dropped_by_age_stay_and_those_without_rows_are_emptied() -> None:
     before = {"1970-01-01": "a", "2026-11-01": "b", "2026-11-24": "c", "2026-11-25": "d"}
     now = {"2026-11-23": "x", "2026-11-25": "d"}
-    assert changed_dates(now, before) == {"2026-11-23", "2026-11-24"}
-    assert changed_dates({**now, "1970-01-01": "a"}, before) == {"2026-11-23", "2026-11-24"}
-    assert changed_dates({}, before) == set()
+    assert delta_tables.changed_dates(now, before) == {"2026-11-23", "2026-11-24"}
+    assert delta_tables.changed_dates({**now, "1970-01-01": "a"}, before) == {"2026-11-23", "2026-11-24"}
+    assert delta_tables.changed_dates({}, before) == set()
 
 
 def test_a_row_that_moved_to_another_date_is_there_once(tables: Path, tmp_path: Path) -> None:
@@ -206,7 +197,7 @@ def test_a_version_that_is_replaced_meanwhile_is_kept_until_the_end(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lake, "GRACE", -1.0)
-    with held(tables) as version:
+    with delta_tables.held(tables) as version:
         for number in range(5):
             make_version(tables, minutes=[minute(0, number)])
         kept = [version.path / "minutes" / file.name for file in version.manifest.of("minutes")]
@@ -219,7 +210,7 @@ def test_a_version_that_is_replaced_meanwhile_is_kept_until_the_end(
 @pytest.mark.parametrize("inside", ["", "copy", ".."])
 def test_the_tables_own_folder_is_no_target(tables: Path, inside: str) -> None:
     with pytest.raises(PipelineError, match="in the tables' own folder or around it"):
-        run_publish(tables, to=str(tables / inside), json_line=False)
+        delta_tables.run_publish(tables, to=str(tables / inside), json_line=False)
 
 
 # -- targets -----------------------------------------------------------------------------------------------------------
@@ -228,19 +219,19 @@ def test_the_tables_own_folder_is_no_target(tables: Path, inside: str) -> None:
 @pytest.mark.parametrize("url", ["s3://bucket/x", "gs://b/x", "file:///srv/x", "https://a.blob.core.windows.net/c"])
 def test_stores_that_are_not_served_are_refused_with_those_that_are(url: str) -> None:
     with pytest.raises(PipelineError, match="writes to folders and to Azure's storage: abfss://CONTAINER@ACCOUNT"):
-        find_target(url, KEYS)
+        delta_tables.find_target(url, KEYS)
 
 
 @pytest.mark.parametrize("url", ["abfss://c@a/x?sig=c4n4ry", "az://name:c4n4ry@c/x", "abfss://c@a/x#c4n4ry"])
 def test_a_key_in_a_url_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(PipelineError, match="belongs into the environment") as caught:
-        find_target(url, KEYS)
+        delta_tables.find_target(url, KEYS)
     assert "c4n4ry" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("environ", "asked"), [({}, True), (KEYS, False), ({"AZURE_STORAGE_ACCOUNT_KEY": ""}, True)])
 def test_without_a_key_in_the_environment_azure_identity_is_asked(environ: Mapping[str, str], asked: bool) -> None:
-    target = find_target("az://c/x", environ, token=lambda: "c4n4ry")
+    target = delta_tables.find_target("az://c/x", environ, token=lambda: "c4n4ry")
     assert (target.options.get("bearer_token") == "c4n4ry") is asked
     assert "c4n4ry" not in repr(target)
 
@@ -250,9 +241,9 @@ def test_the_reason_of_a_store_has_no_address_and_no_colours(approve: Approve) -
         "Generic MicrosoftAzure error\n \x1b[31m↳\x1b[0m Error performing GET https://a/b?sig=c4n4ry in 3 ms\n"
         "  \x1b[31m↳\x1b[0m error sending request https://a/b?sig=c4n4ry\n   \x1b[31m↳\x1b[0m Connection refused"
     )
-    assert store_reason(OSError(text)) == "Connection refused"
-    approve.part(store_reason(OSError("x https://a/b?sig=c4n4ry y")), "errors of the pipeline")
-    assert store_reason(OSError("403 Forbidden\n<Code>AuthorizationFailure</Code><Message>")) == (
+    assert delta_tables.store_reason(OSError(text)) == "Connection refused"
+    approve.part(delta_tables.store_reason(OSError("x https://a/b?sig=c4n4ry y")), "errors of the pipeline")
+    assert delta_tables.store_reason(OSError("403 Forbidden\n<Code>AuthorizationFailure</Code><Message>")) == (
         "AuthorizationFailure, 403 Forbidden"
     )
 

@@ -12,27 +12,20 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.pipeline.rehearsal import recorded_history
 from paired_servicebus.pipeline.rehearsal.policy_ranking import replay
-from paired_servicebus.pipeline.rehearsal.recorded_history import (
-    RateStep,
-    RecordedHistory,
-    TimeBounds,
-    history_of,
-    kind_of_reason,
-    read_history,
-)
 from tests.damaged import GOOD, UNREADABLE, between, write
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)
 
 
-def history(*events: e.Event, policy: Policy = POLICY) -> RecordedHistory:
+def history(*events: e.Event, policy: Policy = POLICY) -> recorded_history.RecordedHistory:
     """The history of one boot that began at T."""
     started = e.EngineStarted(
         at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="source"
     )
-    return history_of(numbered(started, *events), policy, source="a test")
+    return recorded_history.history_of(numbered(started, *events), policy, source="a test")
 
 
 def numbered(*events: e.Event, boot: str = "one") -> list[e.Record]:
@@ -70,8 +63,8 @@ def test_an_outage_begins_between_the_last_good_answer_and_the_first_bad_one_and
 
     assert outage.target == "orders"
     assert outage.failure is FailureKind.CONNECTION
-    assert outage.began == pytest.approx(TimeBounds(10.0, 10.5))
-    assert outage.ended == pytest.approx(TimeBounds(40.6, 50.6))
+    assert outage.began == pytest.approx(recorded_history.TimeBounds(10.0, 10.5))
+    assert outage.ended == pytest.approx(recorded_history.TimeBounds(40.6, 50.6))
     assert outage.share == 1.0
 
 
@@ -107,8 +100,8 @@ def test_a_send_that_was_not_answered_was_lost_when_it_was_asked() -> None:
     ).outages
 
     assert outage.failure is FailureKind.TIMEOUT
-    assert outage.began == pytest.approx(TimeBounds(5.0, 8.0))
-    assert outage.ended == pytest.approx(TimeBounds(8.0, 19.0))
+    assert outage.began == pytest.approx(recorded_history.TimeBounds(5.0, 8.0))
+    assert outage.ended == pytest.approx(recorded_history.TimeBounds(8.0, 19.0))
 
 
 def test_seconds_with_both_answers_are_a_share_of_requests_that_fail() -> None:
@@ -186,7 +179,7 @@ def test_backlog_queues_people_and_crashes_are_replayed_too() -> None:
         e.EngineStopped(at=T + 40, reason="ordered"),
         boot="two",
     )
-    found = history_of([*first, *second], POLICY, source="a test")
+    found = recorded_history.history_of([*first, *second], POLICY, source="a test")
 
     assert [(outage.target, outage.began.earliest, outage.ended.latest) for outage in found.outages] == [(3, 2.0, 9.0)]
     assert [(act.at, act.verb, act.path) for act in found.acts] == [(12.0, "force", "orders")]
@@ -203,14 +196,14 @@ def test_the_queues_of_a_record_are_replayed_although_their_indices_have_a_gap()
         e.QueueRestored(at=T + 9, queue=3),
         sends(10, 5),
     )
-    found = history_of(lines, POLICY, source="a test")
+    found = recorded_history.history_of(lines, POLICY, source="a test")
     assert ([outage.target for outage in found.outages], found.queues) == ([0], 3)
     replay(found, POLICY, seed=1)
 
 
 def test_a_queue_of_a_record_that_begins_late_has_a_place() -> None:
     lines = numbered(sends(1, 5), e.QueuePulled(at=T + 2, queue=7, reason="timeout"), sends(9, 5))
-    found = history_of(lines, POLICY, source="a test")
+    found = recorded_history.history_of(lines, POLICY, source="a test")
     assert ([outage.target for outage in found.outages], found.queues) == ([0], 1)
     replay(found, POLICY, seed=1)
 
@@ -225,7 +218,7 @@ def test_a_journal_is_read_from_its_files_and_what_cannot_be_read_is_said(tmp_pa
     lines = [records.encode(record) for record in numbered(*FAILED_OVER)]
     (tmp_path / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join([*lines, b'{"torn": ']))
 
-    found = read_history([tmp_path], POLICY)
+    found = recorded_history.read_history([tmp_path], POLICY)
 
     assert len(found.outages) == 1
     assert any("1 unreadable lines" in sentence for sentence in found.unknown)
@@ -239,15 +232,15 @@ def test_copies_of_a_journal_and_half_of_one_count_once(tmp_path: Path) -> None:
     (whole / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     (copy / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join(lines[: len(lines) // 2]) + b"\n")
 
-    alone = read_history([whole], POLICY)
+    alone = recorded_history.read_history([whole], POLICY)
 
-    assert read_history([tmp_path], POLICY) == replace(alone, source=str(tmp_path))
-    assert read_history([copy, whole], POLICY) == replace(alone, source=f"{copy}, {whole}")
+    assert recorded_history.read_history([tmp_path], POLICY) == replace(alone, source=str(tmp_path))
+    assert recorded_history.read_history([copy, whole], POLICY) == replace(alone, source=f"{copy}, {whole}")
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="no journal files in"):
-        read_history([tmp_path], POLICY)
+        recorded_history.read_history([tmp_path], POLICY)
 
 
 @pytest.mark.parametrize(
@@ -260,13 +253,13 @@ def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_reason_begins_with_its_kind(reason: str, kind: FailureKind | None) -> None:
-    assert kind_of_reason(reason) is kind
+    assert recorded_history.kind_of_reason(reason) is kind
 
 
 def test_steps_are_spans_up_to_the_end() -> None:
     load = history(*FAILED_OVER).loads[0]
 
-    assert load.steps[0] == RateStep(0.0, load.steps[0].rate)
+    assert load.steps[0] == recorded_history.RateStep(0.0, load.steps[0].rate)
     assert [end for _, end, _ in load.spans(30.0)][-1] <= 30.0
 
 
@@ -279,7 +272,7 @@ async def test_a_rehearsal_of_a_damaged_journal_says_what_it_passed_over(tmp_pat
     strange = GOOD.replace(b'"kind":"warned","about":"here","text":"good"', b'"kind":"state-changed","entity":"orders",'
                            b'"was":"healthy","now":"heal\\u0000","why":"x"')  # fmt: skip
     path.write_bytes(between([*lines, strange], UNREADABLE["a byte that is not UTF-8"]))
-    history = read_history([tmp_path], Policy())
+    history = recorded_history.read_history([tmp_path], Policy())
     said = " ".join(history.unknown)
     assert f"line {(len(lines) + 1) // 2 + 1} of {path.name} cannot be read" in said
     assert "what 1 changes of state mean" in said

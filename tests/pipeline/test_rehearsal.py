@@ -12,15 +12,7 @@ import pytest
 from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.policy_ranking import (
-    FAILOVER,
-    Order,
-    Row,
-    order_of,
-    policies_of,
-    rehearsed,
-    run_chunk,
-)
+from paired_servicebus.pipeline.rehearsal import policy_ranking
 from paired_servicebus.pipeline.rehearsal.recorded_history import (
     HOUR,
     OfferedLoad,
@@ -50,55 +42,57 @@ SMALL = RecordedHistory(
 ASKED = RehearsalRequest(intervals="0s,5s", pings="1,2", ping_intervals="30s", seeds=3)
 
 
-def small() -> Order:
+def small() -> policy_ranking.Order:
     return rehearsal_order(ASKED, SMALL, NOW)
 
 
-def rows_of(order: Order) -> list[Row]:
-    return [row for chunk in range(order.chunks) for row in run_chunk(order, chunk)]
+def rows_of(order: policy_ranking.Order) -> list[policy_ranking.Row]:
+    return [row for chunk in range(order.chunks) for row in policy_ranking.run_chunk(order, chunk)]
 
 
 def test_the_policy_in_force_comes_first_and_no_policy_twice() -> None:
-    found = policies_of(NOW, intervals=(5.0, 60.0, 5.0), pings=(1,), ping_intervals=(30.0,))
+    found = policy_ranking.policies_of(NOW, intervals=(5.0, 60.0, 5.0), pings=(1,), ping_intervals=(30.0,))
 
     assert [policy.failover_interval for policy in found] == [60.0, 5.0]
 
 
 def test_every_policy_and_seed_is_run_once_whatever_the_chunks() -> None:
-    order = order_of(SMALL, small().policies, 9)
+    order = policy_ranking.order_of(SMALL, small().policies, 9)
     assert order.chunks == 3
 
     assert sorted(row[:2] for row in rows_of(order)) == [(policy, seed) for policy in range(5) for seed in range(1, 10)]
 
 
 def test_an_order_survives_its_way_to_another_machine() -> None:
-    order = order_of(HOUR, small().policies, 2)
+    order = policy_ranking.order_of(HOUR, small().policies, 2)
 
-    assert msgspec.json.decode(msgspec.json.encode(order), type=Order) == order
+    assert msgspec.json.decode(msgspec.json.encode(order), type=policy_ranking.Order) == order
 
 
 def test_the_result_does_not_depend_on_the_order_of_rows() -> None:
     order, rows = small(), rows_of(small())
     shuffled = random.Random(1).sample(rows, len(rows))
 
-    assert as_text(order, rehearsed(order, shuffled), known=True) == as_text(order, rehearsed(order, rows), known=True)
+    assert as_text(order, policy_ranking.rehearsed(order, shuffled), known=True) == as_text(
+        order, policy_ranking.rehearsed(order, rows), known=True
+    )
 
 
 def test_what_is_recommended_weighs_least() -> None:
     order = small()
-    found = rehearsed(order, rows_of(order))
+    found = policy_ranking.rehearsed(order, rows_of(order))
 
     weights = [line.score for line in found.lines]
     assert found.best == weights.index(min(weights))
     assert found.recommended.failover_interval == 0.0
     assert found.lines[0]["unavailable_ms"].least > 60_000
-    assert found.lines[found.best].score == FAILOVER
+    assert found.lines[found.best].score == policy_ranking.FAILOVER
 
 
 def test_the_reason_compares_with_the_policy_in_force() -> None:
     order = small()
 
-    assert rehearsed(order, rows_of(order)).reason.startswith(
+    assert policy_ranking.rehearsed(order, rows_of(order)).reason.startswith(
         "senders are refused for 0 s instead of 61 s; 1 failovers as"
     )
 
@@ -106,7 +100,7 @@ def test_the_reason_compares_with_the_policy_in_force() -> None:
 def test_nothing_to_choose_by_is_said() -> None:
     quiet = rehearsal_order(ASKED, _without_outages(), NOW)
 
-    assert "nothing to choose by" in rehearsed(quiet, rows_of(quiet)).reason
+    assert "nothing to choose by" in policy_ranking.rehearsed(quiet, rows_of(quiet)).reason
 
 
 def _without_outages() -> RecordedHistory:
@@ -115,7 +109,7 @@ def _without_outages() -> RecordedHistory:
 
 def test_the_text_says_what_was_replayed_what_is_recommended_and_what_is_not_known() -> None:
     order = small()
-    said = "\n".join(as_text(order, rehearsed(order, rows_of(order)), known=False))
+    said = "\n".join(as_text(order, policy_ranking.rehearsed(order, rows_of(order)), known=False))
 
     assert "replayed: a test, 600 s; about 600 messages to orders" in said
     assert "orders: entity disabled from 100 s–101 s to 300 s–320 s" in said
@@ -126,7 +120,7 @@ def test_the_text_says_what_was_replayed_what_is_recommended_and_what_is_not_kno
 
 def test_the_object_has_a_row_a_policy_with_bounds() -> None:
     order = small()
-    told = json.loads(as_object(order, rehearsed(order, rows_of(order))))
+    told = json.loads(as_object(order, policy_ranking.rehearsed(order, rows_of(order))))
 
     assert told["recommended"] in range(5)
     middle, least, greatest = told["policies"][0]["parked"]

@@ -9,16 +9,7 @@ from random import Random
 import pytest
 
 from paired_servicebus.core.model.pairing_events import SendsCounted
-from paired_servicebus.pipeline.report.plots import (
-    CHARACTER,
-    MAX_BUCKETS,
-    NARROW,
-    WIDE,
-    Buckets,
-    draw,
-    time_ticks,
-    value_ticks,
-)
+from paired_servicebus.pipeline.report import plots
 from paired_servicebus.pipeline.report.report_command import Wording, as_text
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.report.report_values import Panel, Report
@@ -74,25 +65,25 @@ def test_a_steady_rate_is_a_level_line() -> None:
 
 @pytest.mark.parametrize("seconds", [1, 59, 240, 241, 3600, 86_400, 30 * 86_400, 4e9])
 def test_buckets_are_whole_seconds_at_whole_multiples(seconds: float) -> None:
-    found = Buckets.of(T + 0.7, T + 0.7 + seconds, (T, T + seconds))
+    found = plots.Buckets.of(T + 0.7, T + 0.7 + seconds, (T, T + seconds))
     assert isinstance(found.length, int)
     assert found.since % found.length == 0
     assert found.since <= T + 0.7
     assert found.since + found.length * found.count >= T + 0.7 + seconds
-    assert 1 <= found.count <= MAX_BUCKETS + 1
+    assert 1 <= found.count <= plots.MAX_BUCKETS + 1
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("width", [plots.WIDE, plots.NARROW])
 def test_labels_are_within_the_picture_and_beside_the_curves(report: Report, width: int) -> None:
     """A label was cut at the right edge, and "failed over" was written across the curve."""
     for one in report.curves.panels:
-        root = ET.fromstring(draw(report.curves, one, width=width))
+        root = ET.fromstring(plots.draw(report.curves, one, width=width))
         height = float(root.attrib["height"])
         curves = [path for path in root.findall("{*}path") if "stroke-linejoin" in path.attrib]
         assert curves
         top, bottom = 54.0, 54.0 + 150.0
         for text in root.findall("{*}text"):
-            long = len(text.text or "") * CHARACTER
+            long = len(text.text or "") * plots.CHARACTER
             x, y = float(text.attrib["x"]), float(text.attrib["y"])
             left = {"start": x, "middle": x - long / 2, "end": x - long}[text.attrib.get("text-anchor", "start")]
             assert left >= 0, text.text
@@ -102,7 +93,7 @@ def test_labels_are_within_the_picture_and_beside_the_curves(report: Report, wid
 
 
 def test_plots_have_units_utc_grid_and_marks(report: Report) -> None:
-    text = draw(report.curves, panel(report, "sends"))
+    text = plots.draw(report.curves, panel(report, "sends"))
     assert ">messages a second<" in text
     assert ">2023-11-14 UTC, 1 s a step<" in text
     assert ">failed over<" in text
@@ -126,7 +117,7 @@ def test_depths_are_carried_on_from_reading_to_reading(report: Report) -> None:
     ],
 )
 def test_times_have_ticks_at_round_times(since: float, until: float, labels: list[str]) -> None:
-    assert [label for _, label in time_ticks(since, until, 9)] == labels
+    assert [label for _, label in plots.time_ticks(since, until, 9)] == labels
 
 
 @pytest.mark.parametrize(
@@ -140,7 +131,7 @@ def test_times_have_ticks_at_round_times(since: float, until: float, labels: lis
     ],
 )
 def test_values_have_ticks_at_round_numbers(most: float, unit: str, labels: list[str]) -> None:
-    assert [label for _, label in value_ticks(most, unit)] == labels
+    assert [label for _, label in plots.value_ticks(most, unit)] == labels
 
 
 def test_a_page_has_its_plots_within_for_wide_and_narrow_screens(report: Report) -> None:

@@ -15,20 +15,6 @@ import pytest
 
 from paired_servicebus.core.errors import ConfigurationError, JavaNotFoundError, SparkFailedError, SparkMissingError
 from paired_servicebus.pipeline.spark import spark_session
-from paired_servicebus.pipeline.spark.spark_session import (
-    DEFAULTS,
-    find_java,
-    first_line,
-    is_local,
-    link_others,
-    open_session,
-    operator_defaults,
-    operator_folder,
-    reason_in,
-    require_master,
-    side_by_side,
-    spark_settings,
-)
 from paired_servicebus.pipeline.spark_processes import ORPHANED, PipelineOrder, PipelineProcess, start_pipeline
 from tests.ports import free_port
 
@@ -47,8 +33,8 @@ def port() -> Iterator[int]:
 
 
 def test_a_master_that_accepts_is_enough_among_those_of_a_standby_set(port: int) -> None:
-    require_master(f"spark://127.0.0.1:{port}")
-    require_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
+    spark_session.require_master(f"spark://127.0.0.1:{port}")
+    spark_session.require_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
 
 
 def test_where_no_master_answers_each_is_named_with_its_reason_at_once() -> None:
@@ -56,7 +42,7 @@ def test_where_no_master_answers_each_is_named_with_its_reason_at_once() -> None
     first, second = free_port(), free_port()
     began = time.monotonic()
     with pytest.raises(SparkFailedError, match="no Spark master answers at ") as caught:
-        require_master(f"spark://127.0.0.1:{first},127.0.0.1:{second}")
+        spark_session.require_master(f"spark://127.0.0.1:{first},127.0.0.1:{second}")
     assert time.monotonic() - began < spark_session.PATIENCE
     assert f"127.0.0.1:{first} (Connection refused); 127.0.0.1:{second} (Connection refused)" in str(caught.value)
 
@@ -67,7 +53,7 @@ def test_a_master_that_takes_no_connection_is_given_up(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(SparkFailedError, match=r"head:7077 \(no answer in 3 s\)"):
-        require_master("spark://head:7077")
+        spark_session.require_master("spark://head:7077")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +61,7 @@ def test_a_master_that_takes_no_connection_is_given_up(monkeypatch: pytest.Monke
 )
 def test_a_master_without_a_port_is_refused(url: str) -> None:
     with pytest.raises(SparkFailedError, match="it is written spark://HOST:PORT"):
-        require_master(url)
+        spark_session.require_master(url)
 
 
 def test_a_spark_connect_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,18 +70,18 @@ def test_a_spark_connect_server_that_does_not_answer_is_named(monkeypatch: pytes
 
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(SparkFailedError, match=r"host:15002 \(Connection refused\)"):
-        require_master("sc://host")
+        spark_session.require_master("sc://host")
 
 
 @pytest.mark.parametrize("url", ["sc://", "sc://host:many", "sc:///x"])
 def test_a_spark_connect_server_without_a_host_is_refused(url: str) -> None:
     with pytest.raises(SparkFailedError, match="it is written sc://HOST:PORT"):
-        require_master(url)
+        spark_session.require_master(url)
 
 
 @pytest.mark.parametrize("url", ["local", "local[2,4]", "yarn", "k8s://https://host:6443", "bogus"])
 def test_masters_of_other_kinds_are_for_spark_to_judge(url: str) -> None:
-    require_master(url)
+    spark_session.require_master(url)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +93,7 @@ def test_masters_of_other_kinds_are_for_spark_to_judge(url: str) -> None:
     ],
 )  # fmt: skip
 def test_only_a_master_on_loopback_is_local(url: str, local: bool) -> None:
-    assert is_local(url) is local
+    assert spark_session.is_local(url) is local
 
 
 @pytest.mark.parametrize(
@@ -130,7 +116,7 @@ def test_only_a_master_on_loopback_is_local(url: str, local: bool) -> None:
 )  # fmt: skip
 def test_the_reason_is_the_line_that_has_it(text: str, reason: str) -> None:
     """The bug: "Java gateway process exited before sending its port number", whatever the JVM wrote."""
-    assert reason_in(text) == reason
+    assert spark_session.reason_in(text) == reason
 
 
 def test_the_reason_is_of_this_start_and_not_of_an_earlier_one(tmp_path: Path) -> None:
@@ -154,11 +140,11 @@ def test_without_a_log_there_is_no_reason_and_no_error() -> None:
 
 
 def test_the_operators_settings_count_but_for_those_that_the_tables_depend_on(tmp_path: Path) -> None:
-    (tmp_path / DEFAULTS).write_text(
+    (tmp_path / spark_session.DEFAULTS).write_text(
         "# a comment\nspark.driver.host  10.0.0.5\nspark.eventLog.dir=hdfs:///logs\n  spark.executor.memory : 4g\n"
         "spark.master yarn\nspark.sql.session.timeZone Europe/Berlin\nnot.spark 1\nspark.alone\n"
     )
-    assert operator_defaults(tmp_path) == {
+    assert spark_session.operator_defaults(tmp_path) == {
         "spark.driver.host": "10.0.0.5",
         "spark.eventLog.dir": "hdfs:///logs",
         "spark.executor.memory": "4g",
@@ -170,26 +156,26 @@ def test_the_operators_other_files_are_beside_ours(tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for folder in (theirs, ours):
         folder.mkdir()
-    for name in ("core-site.xml", "log4j2.properties", DEFAULTS):
+    for name in ("core-site.xml", "log4j2.properties", spark_session.DEFAULTS):
         (theirs / name).write_text("theirs")
-    assert link_others(theirs, ours)
+    assert spark_session.link_others(theirs, ours)
     assert sorted(path.name for path in ours.iterdir()) == ["core-site.xml", "log4j2.properties"]
     assert (ours / "core-site.xml").read_text() == "theirs"
     (theirs / "log4j2.properties").unlink()
-    assert not link_others(theirs, ours)
+    assert not spark_session.link_others(theirs, ours)
 
 
 def test_a_configuration_that_is_no_folder_is_refused(tmp_path: Path) -> None:
-    assert operator_folder({}, ours=tmp_path) is None
-    assert operator_folder({"SPARK_CONF_DIR": str(tmp_path)}, ours=tmp_path) is None
+    assert spark_session.operator_folder({}, ours=tmp_path) is None
+    assert spark_session.operator_folder({"SPARK_CONF_DIR": str(tmp_path)}, ours=tmp_path) is None
     with pytest.raises(SparkFailedError, match=r"SPARK_CONF_DIR is .*none, which is no folder"):
-        operator_folder({"SPARK_CONF_DIR": str(tmp_path / "none")}, ours=tmp_path)
+        spark_session.operator_folder({"SPARK_CONF_DIR": str(tmp_path / "none")}, ours=tmp_path)
 
 
 def test_a_setting_is_written_as_sparks() -> None:
-    assert spark_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
+    assert spark_session.spark_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
     with pytest.raises(ConfigurationError, match=r"--conf is master=x; it is a setting of Spark's"):
-        spark_settings(["master=x"])
+        spark_session.spark_settings(["master=x"])
 
 
 # -- What a person is told of Spark's failures, and that Spark is asked for where it is not installed.
@@ -219,14 +205,14 @@ Caused by: java.io.IOException: No space left on device
     ],
 )
 def test_the_reason_of_a_failure_is_the_innermost_cause_or_the_first_line(text: str, reason: str) -> None:
-    assert first_line(RuntimeError(text)) == (f"RuntimeError: {reason}" if reason else "RuntimeError")
+    assert spark_session.first_line(RuntimeError(text)) == (f"RuntimeError: {reason}" if reason else "RuntimeError")
 
 
 def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
     with (
         pytest.raises(SparkMissingError, match=r"pip install 'servicebus-paired-console\[spark\]'"),
-        open_session(app="test", work=tmp_path),
+        spark_session.open_session(app="test", work=tmp_path),
     ):
         pass
 
@@ -253,7 +239,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     def find(home: Path | str = "", path: Path | str = "", configured: Path | None = None) -> Path:
         monkeypatch.setenv("JAVA_HOME", str(home))
         monkeypatch.setenv("PATH", str(path))
-        return find_java(configured=configured, shims=tmp_path)
+        return spark_session.find_java(configured=configured, shims=tmp_path)
 
     return find
 
@@ -390,12 +376,12 @@ def test_results_come_in_the_order_of_the_queries_though_they_run_at_once() -> N
 
         return run
 
-    assert side_by_side(Session(), [query(1), query(2)]) == [1, 2]
+    assert spark_session.side_by_side(Session(), [query(1), query(2)]) == [1, 2]
 
 
 def test_each_query_has_the_tags_of_its_caller() -> None:
     session = Session()
-    assert side_by_side(session, [session.getTags, session.getTags, session.getTags]) == [{"judging"}] * 3
+    assert spark_session.side_by_side(session, [session.getTags, session.getTags, session.getTags]) == [{"judging"}] * 3
 
 
 def test_an_error_is_raised_after_the_others_have_ended() -> None:
@@ -405,5 +391,5 @@ def test_an_error_is_raised_after_the_others_have_ended() -> None:
         raise ValueError("no such column")
 
     with pytest.raises(ValueError, match="no such column"):
-        side_by_side(Session(), [fail, lambda: ended.append("second"), lambda: ended.append("third")])
+        spark_session.side_by_side(Session(), [fail, lambda: ended.append("second"), lambda: ended.append("third")])
     assert sorted(ended) == ["second", "third"]

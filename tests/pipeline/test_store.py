@@ -13,15 +13,8 @@ from hypothesis import strategies as some
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from paired_servicebus.core.model.pairing_events import DestinationFailed, SendsCounted, Warned
 from paired_servicebus.pipeline.table_store import lake as lakes
+from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
-from paired_servicebus.pipeline.table_store.manifest import (
-    File,
-    RecordSpan,
-    commit_path,
-    commit_paths,
-    merged,
-    number_of,
-)
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve
@@ -85,7 +78,7 @@ def test_three_versions_stay_and_older_ones_for_those_who_read_them(
 ) -> None:
     for number in range(5):
         make_version(tmp_path, minutes=[minute(T0, number)])
-    assert len(commit_paths(tmp_path)) == 5
+    assert len(manifests.commit_paths(tmp_path)) == 5
     old = files_of(tmp_path, "minutes", batch=1)
     monkeypatch.setattr(lakes, "GRACE", -1.0)
     with Tables.open(tmp_path) as tables:
@@ -93,10 +86,10 @@ def test_three_versions_stay_and_older_ones_for_those_who_read_them(
             with lake.pinned() as pinned:
                 for _ in range(4):
                     lake.commit(lambda _: Change())
-                assert commit_path(tmp_path, pinned.manifest.batch).exists()
+                assert manifests.commit_path(tmp_path, pinned.manifest.batch).exists()
             lake.commit(lambda _: Change())
-            assert not commit_path(tmp_path, pinned.manifest.batch).exists()
-        assert [number_of(path) for path in commit_paths(tmp_path)] == [10, 9, 8]
+            assert not manifests.commit_path(tmp_path, pinned.manifest.batch).exists()
+        assert [manifests.number_of(path) for path in manifests.commit_paths(tmp_path)] == [10, 9, 8]
         assert not any(path.exists() for path in old)
         assert all(path.exists() for path in files_of(tmp_path, "minutes"))
         assert tables.rows("select primary_accepted as n from minutes") == [{"n": 4}], "its files are still listed"
@@ -107,11 +100,11 @@ def test_three_versions_stay_and_older_ones_for_those_who_read_them(
 
 
 def damage_commit(folder: Path) -> None:
-    commit_paths(folder)[0].write_bytes(b'{"version":4,"life":"\xff"}')
+    manifests.commit_paths(folder)[0].write_bytes(b'{"version":4,"life":"\xff"}')
 
 
 def empty_commit(folder: Path) -> None:
-    commit_paths(folder)[0].write_bytes(b"")
+    manifests.commit_paths(folder)[0].write_bytes(b"")
 
 
 def cut_a_file(folder: Path) -> None:
@@ -161,7 +154,7 @@ def test_tables_of_which_none_is_whole_are_one_sentence_and_stay(tmp_path: Path)
 
 def test_tables_of_a_later_program_are_refused_and_stay(tmp_path: Path, approve: Approve) -> None:
     make_version(tmp_path, minutes=[minute(T0, 1)])
-    (manifest,) = commit_paths(tmp_path)
+    (manifest,) = manifests.commit_paths(tmp_path)
     manifest.write_text('{"version": 99, "files": "otherwise"}')
     for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
         with pytest.raises(NoTablesError, match="has format 99, and this release has 4"):
@@ -197,11 +190,11 @@ def test_what_was_never_committed_is_removed(tmp_path: Path) -> None:
 def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     make_version(tmp_path, minutes=[minute(T0, 1)])
     with Lake(tmp_path) as lake:
-        never = Staged(tmp_path / "never-written", File(name="x.parquet", rows=1))
+        never = Staged(tmp_path / "never-written", manifests.File(name="x.parquet", rows=1))
         with pytest.raises(FileNotFoundError):
             lake.commit(lambda _: Change(files={"engines": [never]}))
         assert lake.manifest.batch == 1
-    assert [number_of(path) for path in commit_paths(tmp_path)] == [1]
+    assert [manifests.number_of(path) for path in manifests.commit_paths(tmp_path)] == [1]
     assert accepted(tmp_path) == [1]
 
 
@@ -253,7 +246,7 @@ def test_columns_that_older_files_lack_are_null(tmp_path: Path) -> None:
     path = tmp_path / "old.parquet"
     duckdb.sql("select 'e1' as engine").write_parquet(str(path))
     with Lake(tmp_path / "t") as lake:
-        lake.commit(lambda _: Change(files={"engines": [Staged(path, File(name="old.parquet", rows=1))]}))
+        lake.commit(lambda _: Change(files={"engines": [Staged(path, manifests.File(name="old.parquet", rows=1))]}))
     with Tables.open(tmp_path / "t") as tables:
         assert tables.rows("select engine, boot, last_at from engines") == [
             {"engine": "e1", "boot": None, "last_at": None}
@@ -287,11 +280,11 @@ def test_a_file_that_is_no_parquet_is_one_sentence(tmp_path: Path) -> None:
 # -- The manifest: spans of numbers, the gaps between them, and what is held of them.
 
 
-def span(first: int, last: int, boot: str = "b") -> RecordSpan:
-    return RecordSpan("e", boot, first, last)
+def span(first: int, last: int, boot: str = "b") -> manifests.RecordSpan:
+    return manifests.RecordSpan("e", boot, first, last)
 
 
-def numbers(spans: tuple[RecordSpan, ...]) -> set[int]:
+def numbers(spans: tuple[manifests.RecordSpan, ...]) -> set[int]:
     return {number for one in spans for number in range(one.first, one.last + 1)}
 
 
@@ -299,16 +292,16 @@ SPANS = some.lists(some.tuples(some.integers(1, 60), some.integers(0, 9)).map(la
 
 
 @given(SPANS)
-def test_merged_spans_hold_the_same_numbers_and_do_not_touch(spans: list[RecordSpan]) -> None:
-    found = merged(tuple(spans))
+def test_merged_spans_hold_the_same_numbers_and_do_not_touch(spans: list[manifests.RecordSpan]) -> None:
+    found = manifests.merged(tuple(spans))
     assert numbers(found) == numbers(tuple(spans))
     assert all(later.first > earlier.last + 1 for earlier, later in pairwise(found))
 
 
 def test_merged_spans_keep_the_times_of_their_ends() -> None:
     one, two, inner = (
-        RecordSpan("e", "b", 1, 5, 10, 50),
-        RecordSpan("e", "b", 6, 9, 60, 90),
-        RecordSpan("e", "b", 2, 3, 20, 30),
+        manifests.RecordSpan("e", "b", 1, 5, 10, 50),
+        manifests.RecordSpan("e", "b", 6, 9, 60, 90),
+        manifests.RecordSpan("e", "b", 2, 3, 20, 30),
     )
-    assert merged((two, inner, one)) == (RecordSpan("e", "b", 1, 9, 10, 90),)
+    assert manifests.merged((two, inner, one)) == (manifests.RecordSpan("e", "b", 1, 9, 10, 90),)
