@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import unescape
 
 import aiohttp
 import pytest
@@ -26,6 +28,9 @@ from paired_servicebus.engine.clients.client_factory import NamespaceCredentials
 from paired_servicebus.engine.clients.namespace_requests import NamespaceAnswer, NamespaceRequests
 from paired_servicebus.engine.gateway import administration
 from paired_servicebus.engine.gateway.administration import (
+    UNCHANGED,
+    UNKNOWN,
+    UNSEEN,
     AdministeredResource,
     AdministrationRefusal,
     AnswerHosts,
@@ -42,6 +47,7 @@ from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_sandbox import Sandbox
 from tests.engine.gateway.rough_clients import gateway_of
 from tests.pairing.conftest import KeptAlive, until
+from tests.stage.processes import resident_megabytes
 
 ROOT = new_key("root", GatewayRight)
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
@@ -298,7 +304,10 @@ async def test_the_primarys_keys_of_an_entity_are_shown_to_manage_alone(place: A
 async def test_primary_away_reads_are_what_was_seen_and_the_rest_is_503(
     place: Administered, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the primary is away reads are answered by what was last seen, with its age; the rest by 503."""
+    """While the primary is away reads are answered by what it last answered to the same read, with its age.
+
+    The rest is answered by 503 and a sentence, which says of a change whether it may have been made.
+    """
     monkeypatch.setattr(administration, "READING_SECONDS", 0.3)
     monkeypatch.setattr(administration, "ASKING_SECONDS", 0.5)
     await place.gateway.administration.read("orders")
@@ -307,13 +316,34 @@ async def test_primary_away_reads_are_what_was_seen_and_the_rest_is_503(
         status, text, headers = await place.ask("GET", f"/orders?{VERSION}&enrich=False")
         assert (status, "<QueueDescription" in text) == (200, True)
         assert 40 <= int(headers["Age"]) < 100
-        for method, target in (("GET", "/payments"), ("PUT", "/orders"), ("DELETE", "/orders")):
+        for method, target, remark in (
+            ("GET", "/payments", UNSEEN),
+            ("PUT", "/orders", UNCHANGED),
+            ("DELETE", "/orders", UNCHANGED),
+            ("PUT", "/orders", UNKNOWN),
+        ):
+            if remark is UNKNOWN:
+                place.clock.ahead += administration.AWAY_SECONDS
             status, text, headers = await place.ask(method, f"{target}?{VERSION}", ENTRY.format(""))
             assert (status, headers["Retry-After"]) == (503, "5")
-            assert "does not answer: try again" in text
+            assert f"does not answer{remark}" in unescape(text)
     place.clock.ahead += administration.AWAY_SECONDS
     status, _, headers = await place.ask("GET", f"/payments?{VERSION}")
     assert (status, "Age" in headers) == (200, False)
+
+
+async def test_the_answer_to_a_change_is_no_answer_to_a_read(place: Administered) -> None:
+    """It is an echo without counts: a program that scales by them would find none."""
+    async with place.client() as admin:
+        queue = await admin.get_queue("orders")
+        await admin.update_queue(queue)
+        with away(place):
+            assert (await place.ask("GET", f"/orders?{VERSION}"))[0] == 503
+        place.clock.ahead += administration.AWAY_SECONDS
+        await admin.get_queue_runtime_properties("orders")
+        with away(place):
+            status, text, _ = await place.ask("GET", f"/orders?{VERSION}")
+            assert (status, "<CountDetails" in text) == (200, True)
 
 
 @pytest.mark.parametrize(
@@ -380,6 +410,8 @@ BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]>' + ENTRY
 
 BAD = (
     ("PUT", "/bad", BOMB, 400),
+    ("PUT", "/bad", '<!DOCTYPE a SYSTEM "file:///etc/passwd">' + ENTRY.format(""), 400),
+    ("PUT", "/bad", ENTRY.format('<x:ForwardTo xmlns:x="urn:x">sb://elsewhere.example/orders</x:ForwardTo>'), 400),
     ("PUT", "/bad", ENTRY.format("<a>"), 400),
     ("PUT", "/bad", ENTRY.format("").encode("utf-16"), 400),
     ("PUT", "/bad", ENTRY.format("<ForwardTo>sb://elsewhere.example/orders</ForwardTo>"), 400),
@@ -404,6 +436,47 @@ async def test_bad_input_is_refused_with_a_sentence_and_never_relayed() -> None:
         assert primary.asked == 0
         (turned,) = gateway.view(()).turned_away
         assert turned.why is TurnedAway.REFUSED_REQUEST
+
+
+NO_ALGORITHM = "eyJhbGciOiJub25lIn0.eyJhdWQiOiJodHRwczovL3NlcnZpY2VidXMuYXp1cmUubmV0In0."
+ENDED, FOREIGN = (
+    sign("http://127.0.0.1/", ROOT.name, key, time.time() + left) for key, left in ((ROOT.key, -60), ("x", 60))
+)
+STRANGE_TOKENS = (
+    (ENDED, "expired"),
+    (FOREIGN, "InvalidSignature|signature"),
+    (re.sub("sig=[^&]*", "sig=", ENDED), ""),
+    (f"Bearer {NO_ALGORITHM}", "paired gateway"),
+    (NO_ALGORITHM, "paired gateway"),
+    ("Bearer eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJzYiJ9.c2ln", "paired gateway"),
+    ("Basic cm9vdDpyb290", "paired gateway"),
+)
+
+
+async def test_a_token_that_proves_nothing_administrates_nothing() -> None:
+    primary = FakePrimary()
+    async with gateway_of(None, ROOT, primary=primary) as gateway, aiohttp.ClientSession() as session:
+        place = Administered(None, gateway, Path(), Clock(), session)  # type: ignore[arg-type]
+        for token, words in STRANGE_TOKENS:
+            status, text, _ = await place.ask("GET", "/orders", Authorization=token)
+            assert (status, re.search(words, unescape(text)) is not None) == (401, True), (token, text)
+        assert primary.asked == 0
+
+
+async def test_a_body_of_64_mb_is_refused_and_never_held() -> None:
+    before = resident_megabytes(os.getpid())
+    async with gateway_of(None, ROOT, primary=FakePrimary()) as gateway:
+        token = sign(f"http://127.0.0.1:{gateway.port}/", ROOT.name, ROOT.key, time.time() + 60)
+        head = f"PUT /orders HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nAuthorization: {token}\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        with suppress(ConnectionError):
+            for _ in range(1024):
+                writer.write(b"10000\r\n" + bytes(65536) + b"\r\n")
+                await writer.drain()
+        assert b" 413 " in await reader.readline()
+        assert resident_megabytes(os.getpid()) - before < 32
+        writer.close()
 
 
 IMPOSSIBLE = (

@@ -108,8 +108,9 @@ async def test_pairs_in_parallel_and_in_sequence() -> None:
         (sign("sb://x/", SEND.name, SEND.key, NOW - 60), "ExpiredToken: "),
         (sign("sb://y/", SEND.name, SEND.key, NOW + 60), "InvalidAudience: "),
         ("eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJzYiJ9.c2ln", "MalformedToken: .*no token of Azure.*'paired gateway' prints"),
+        ("eyJhbGciOiJub25lIn0.eyJhdWQiOiJzYiJ9.", "MalformedToken: .*no token of Azure.*'paired gateway' prints"),
     ],
-    ids=["wrong key", "unknown key", "expired", "other audience", "token of Azure"],
+    ids=["wrong key", "unknown key", "expired", "other audience", "token of Azure", "without an algorithm"],
 )
 async def test_a_bad_token_gets_401_and_the_operator_one_line(
     token: str, description: str, caplog: pytest.LogCaptureFixture

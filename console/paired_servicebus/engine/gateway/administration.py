@@ -40,6 +40,12 @@ _BUSY: Final = re.compile(rb"busy|throttl|5000[0-9]", re.IGNORECASE)
 """The primary answers, and asks for a pause."""
 _REQUEST_HEADERS: Final = ("accept", "content-type", "if-match", "if-none-match", "x-ms-client-request-id")
 _ANSWER_HEADERS: Final = ("content-type", "etag", "last-modified", "retry-after")
+UNSEEN: Final = (
+    ", and no read of this had an answer since the engine's start: try again, or switch off what the program asks of "
+    "administration; it can send without it"
+)
+UNCHANGED: Final = ", so nothing was changed: try again when 'paired status' is healthy"
+UNKNOWN: Final = ", so the change may have been made or not: read it before another try"
 OFF: Final = (
     "administration through the gateway is off: set administration = true in [gateway] of pairing.toml, or use the "
     "namespace's own connection string"
@@ -374,7 +380,7 @@ class Administration:
         """Return the primary's answer, or what it said before. Raises AdministrationRefusal."""
         known = self._seen.get(target) if method == "GET" else None
         if self._clock() < self._away_until:
-            return known or _away(primary)
+            return known or _away(primary, UNSEEN if method == "GET" else UNCHANGED)
         is_short = method == "GET" and (known is not None or self._away_until > 0)
         seconds = READING_SECONDS if is_short else ASKING_SECONDS
         signed = dict(headers) | {"Authorization": await self._authorization(primary)}
@@ -382,7 +388,7 @@ class Administration:
             found = await primary.send(method, target, signed, body, seconds=seconds)
         except WireError:
             self._away_until = self._clock() + AWAY_SECONDS
-            return known or _away(primary)
+            return known or _away(primary, UNSEEN if method == "GET" else UNKNOWN)
         self._away_until = 0.0
         if found.status in _AWAY and known is not None and _BUSY.search(found.body) is None:
             return known
@@ -409,8 +415,8 @@ def client_of(request: web.BaseRequest) -> str:
     return one_line(f"{request.method} {request.path}, {agent}", most=160)
 
 
-def _away(primary: PrimaryAdministration) -> NoReturn:
-    raise AdministrationRefusal(503, f"the management of {primary.authority} does not answer: try again")
+def _away(primary: PrimaryAdministration, remark: str) -> NoReturn:
+    raise AdministrationRefusal(503, f"the management of {primary.authority} does not answer{remark}")
 
 
 def _refusal(status: int, sentence: str) -> web.Response:

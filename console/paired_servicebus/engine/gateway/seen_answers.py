@@ -53,9 +53,7 @@ class SeenAnswers:
             return
         changed = path.lower()
         for each in [one for one in self._answers if _is_touched(one.partition("?")[0], changed)]:
-            self._drop(each)
-        if method == "PUT" and answer.status in (200, 201) and len(answer.body) <= MAX_ANSWER:
-            self._put(key, SeenAnswer(200, answer.headers, answer.body, now))
+            self._drop(each)  # the answer to a change has no counts, and may repeat the request alone
 
     def _put(self, key: str, answer: SeenAnswer) -> None:
         self._drop(key)
