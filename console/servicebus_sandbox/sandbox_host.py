@@ -24,7 +24,7 @@ from typing import Final
 
 from servicebus_amqp.server.certificates import make_certificates
 from servicebus_amqp.server.http_server import WebSocketServer
-from servicebus_amqp.server.listener import ListenError
+from servicebus_amqp.server.listener import ListenError, name_remark
 from servicebus_sandbox.access.authorization import TENANT, Identity, Issuer, root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
@@ -34,7 +34,7 @@ from servicebus_sandbox.atom.management_api import HttpsServer, ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.serving.process_settings import HOST, KEY_NAME, host_for, is_loopback, name_remark, proxy_remark
+from servicebus_sandbox.serving.process_settings import HOST, KEY_NAME, host_for, is_loopback, proxy_remark
 from servicebus_sandbox.specs import DOMAIN, NamespaceSpec, primary_and_secondary
 from servicebus_sandbox.token_endpoint import TokenEndpoint
 

@@ -21,6 +21,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from tests.ports import free_port
 
+from servicebus_amqp.server.listener import name_remark
 from servicebus_sandbox import (
     ListenError,
     NamespaceSpec,
@@ -133,7 +134,7 @@ def test_a_name_that_leads_elsewhere_is_reported(
         return [(None, None, None, "", (address, 0)) for address in found]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    remark = process_settings.name_remark("a.example", "127.0.0.2")
+    remark = name_remark("a.example", "127.0.0.2")
     rest = "on this machine: write the line '127.0.0.2 a.example' into the hosts file of each client"
     assert remark == (words and f"a.example {words} {rest}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.sections.gateway_options import GatewayOptions, KeyRule
 from paired_servicebus.verbs.parameters import Config
+from servicebus_amqp.server.listener import name_remark
 
 DEFAULT_RIGHTS = f"{GatewayRight.SEND},{GatewayRight.LISTEN}"
 
@@ -75,6 +77,9 @@ def gateway(
     path, rules = _keys_file(settings.gateway, places), settings.gateway.key_rules
     keys = _change(path, rules, rotate=rotate, add=add, rights=rights, remove=remove)
     _print_keys(keys.keys, settings.gateway, is_running=is_running, json=json)
+    host, address = settings.gateway.host, settings.gateway.address
+    if host and not ip_address(address).is_unspecified and (remark := name_remark(host, address)):
+        _note(remark)
     if not is_running and not json:
         _note(f"no engine of {settings.name} runs here: start one with paired up")
     return 0

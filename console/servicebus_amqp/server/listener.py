@@ -471,3 +471,15 @@ async def wait_for_hello(connection: socket.socket) -> None:
 
 def _reset_on_close(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def name_remark(host: str, address: str) -> str | None:
+    """Return a warning unless clients on this machine find `address` by the name `host`; a resolver is asked."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        found = set()
+    if address in found and len(found) == 1:
+        return None
+    where = f"resolves to {', '.join(sorted(found))}" if found else "does not resolve"
+    return f"{host} {where} on this machine: write the line '{address} {host}' into the hosts file of each client"

@@ -7,7 +7,6 @@ import gc
 import logging
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -50,18 +49,6 @@ _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 def _spared(environ: Mapping[str, str]) -> set[str]:
     """Return the hosts that go past the proxy."""
     return {host.strip() for name, value in environ.items() if name.upper() == "NO_PROXY" for host in value.split(",")}
-
-
-def name_remark(host: str, address: str) -> str | None:
-    """Return a warning unless clients on this machine find `address` by the name `host`; a resolver is asked."""
-    try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        found = set()
-    if address in found and len(found) == 1:
-        return None
-    where = f"resolves to {', '.join(sorted(found))}" if found else "does not resolve"
-    return f"{host} {where} on this machine: write the line '{address} {host}' into the hosts file of each client"
 
 
 def host_for(address: str) -> str:

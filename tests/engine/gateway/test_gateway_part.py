@@ -56,6 +56,7 @@ from paired_servicebus.sections import gateway_options as gateway_options_module
 from paired_servicebus.sections.gateway_options import GatewayOptions
 from paired_servicebus.verbs import gateway_check, gateway_verb
 from paired_servicebus.verbs.gateway_check import check_gateway
+from servicebus_amqp.server import listener
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultTerms
 from tests.approval import Approve
@@ -337,6 +338,25 @@ def test_with_standard_ports_the_string_has_neither_port_nor_flag(paired: Run, t
     )
     parts = parts_of(paired()[1].strip())
     assert (parts["endpoint"], is_emulated(parts)) == ("sb://127.0.0.5/", False)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("127.0.0.5", "localhost resolves to "), ("127.0.0.1", ""), ("0.0.0.0", "")],
+)
+def test_a_host_that_leads_elsewhere_is_reported(
+    paired: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, words: str
+) -> None:
+    """`paired gateway` reports a `host` that leads elsewhere on its machine."""
+    found = [(None, None, None, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(listener.socket, "getaddrinfo", lambda *_, **__: found)
+    config = tmp_path / "pairing.toml"
+    more = "\nallow_other_hosts = true" if address == "0.0.0.0" else ""
+    text = config.read_text().replace("[gateway]", f"[gateway]\nhost = 'localhost'\naddress = '{address}'{more}")
+    config.write_text(text)
+    status, string, said = paired()
+    assert (status, "Endpoint=sb://localhost" in string) == (0, True)
+    assert (words in said, "hosts file" in said) == (True, bool(words))
 
 
 def test_certificates_that_end_soon_are_made_anew_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
