@@ -626,7 +626,7 @@ def content_of(body: bytes) -> ElementTree.Element:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
         raise AtomError(f"the body is not well-formed XML: {error}") from error
-    content = root.find("{*}content") if root.tag.endswith("}entry") else None
+    content = root.find(f"{{{ATOM}}}content") if root.tag == f"{{{ATOM}}}entry" else None
     if content is None or not len(content):
         raise AtomError("the body is not an Atom entry with a description as its content")
     return content[0]
