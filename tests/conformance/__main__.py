@@ -46,8 +46,6 @@ async def _check(asked: argparse.Namespace) -> int:
         expected |= load(GATEWAY_FILE)
     archive = fetch()
     tests = [test for test in await collect(archive) if text in test and not (only_fast and _is_slow(expected, test))]
-    if asked.gateway:
-        tests = [test for test in tests if not test.startswith("mgmt_tests/")]
     results = await run(archive, tests, workers=asked.workers, limit=asked.limit, told=_tell, gateway=asked.gateway)
     if file is not None:
         lines = {test: asdict(result) for test, result in sorted(results.items())}

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,16 @@ from typing import Any, Final
 
 CHECKING, ENDING = 300.0, 10.0
 """Seconds for each step."""
+LIBRARIES: Final = "libraries"
+"""The file with the packages of the class path; Maven writes it last."""
+MAVEN: Final = (
+    "-B",
+    "-q",
+    "-Dstyle.color=never",
+    "compile",
+    "dependency:build-classpath",
+    f"-Dmdep.outputFile={LIBRARIES}",
+)
 _ALL: Final = "all checks are run to their end"
 
 
@@ -64,6 +76,28 @@ def fetch(command: Sequence[str], what: str, *, seconds: float) -> None:
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or ["nothing"]
         raise Unfetched(f"{client} cannot fetch {what}: {said[-1]}") from error
+
+
+def find_tool(name: str, comes_with: str = "") -> str:
+    """Return the path of a program. Raises Skipped."""
+    found = shutil.which(name)
+    if found is None:
+        raise Skipped(f"{name} is not on the PATH{comes_with and f'; install {comes_with}'}")
+    return found
+
+
+def install_python(folder: Path, *packages: str, seconds: float) -> str:
+    """Have pip install packages into an environment in a folder; return its python. Raises Unfetched."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    fetch([str(python), "-m", "pip", "install", "--quiet", *packages], packages[0], seconds=seconds)
+    return str(python)
+
+
+def class_path(project: Path) -> str:
+    """Return the class path of a project that MAVEN compiled."""
+    return os.pathsep.join((str(project / "target" / "classes"), (project / LIBRARIES).read_text().strip()))
 
 
 @contextmanager

@@ -19,24 +19,29 @@ from paired_servicebus import Namespace, pair_namespaces
 from paired_servicebus.config import NamespaceConfig
 from paired_servicebus.engine.clients.client_factory import NamespaceCredentials
 from paired_servicebus.engine.clients.namespace_requests import NamespaceRequests
-from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.gateway_tls import GatewayCertificates
 from paired_servicebus.secret import Secret
 from tests.conformance.checking import ENDING
 
 SECONDARY: Final = "secondary"
+ADDRESS: Final = "127.0.0.1"
 TOGETHER: Final = 4
 """Pairings that are made at the same time."""
-KEY: Final = new_key("checks", GatewayRight)
 
 
 @contextmanager
-def gateways(facts: Mapping[str, Any], secondary: str = SECONDARY) -> Iterator[dict[str, str]]:
-    """Yield the connection string of a gateway for each namespace of a sandbox but the secondary, by its name."""
+def gateways(
+    facts: Mapping[str, Any], secondary: str = SECONDARY, *, key: LocalKey | None = None
+) -> Iterator[dict[str, str]]:
+    """Yield the connection string of a gateway for each namespace of a sandbox but the secondary, by its name.
+
+    key: the gateways' key; None: one of their own, with every right.
+    """
     strings = {one["name"]: one["connection_string"] for one in facts["namespaces"]}
     asked = {"secondary": strings.pop(secondary), "primaries": strings, "ca_file": facts["ca_file"]}
-    asked["trust_file"] = trust_file(facts)
+    asked |= {"trust_file": trust_file(facts), "key": key and [key.name, key.key]}
     command = [sys.executable, "-m", "tests.conformance.gateways"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -58,6 +63,11 @@ def trust_file(facts: Mapping[str, Any]) -> str:
     return str(Path(facts["ca_file"]).with_name("trust.pem"))
 
 
+def authority_file(facts: Mapping[str, Any]) -> str:
+    """Return the file of the gateways' authority alone."""
+    return str(Path(facts["ca_file"]).with_name("gateway.tls") / ADDRESS / "ca.pem")
+
+
 def primary_requests(connection_string: str, ca_file: str) -> NamespaceRequests:
     """Return the management of a sandbox's namespace."""
     host = connection_string.partition("//")[2].partition(";")[0].rstrip("/")
@@ -69,9 +79,11 @@ async def main() -> None:
     reader = asyncio.StreamReader(limit=1 << 20)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     asked = json.loads(await reader.readline())
+    name, secret = asked["key"] or ("checks", None)
+    key = LocalKey(name, frozenset(GatewayRight), secret) if secret else new_key(name, GatewayRight)
     turns = asyncio.Semaphore(TOGETHER)
     own = Path(asked["trust_file"])
-    certificates = GatewayCertificates(own.parent / "gateway.tls", "127.0.0.1")
+    certificates = GatewayCertificates(own.parent / "gateway.tls", ADDRESS)
     own.write_text(Path(asked["ca_file"]).read_text() + certificates.authority())
     async with AsyncExitStack() as stack:
 
@@ -91,10 +103,10 @@ async def main() -> None:
             async with turns:
                 paired = await stack.enter_async_context(opening)
             administrated = primary_requests(primary, asked["ca_file"])
-            gateway = Gateway(paired, KeyRing([KEY]), primary=administrated, tls=certificates.context)
+            gateway = Gateway(paired, KeyRing([key]), primary=administrated, tls=certificates.context)
             await gateway.listen(0)
             stack.push_async_callback(gateway.close, 0.0)
-            return gateway.connection_string(KEY)
+            return gateway.connection_string(key)
 
         primaries: dict[str, str] = asked["primaries"]
         made = await asyncio.gather(*(serve(name, primary) for name, primary in primaries.items()))

@@ -16,8 +16,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, LocalKey
 from tests.conformance.archive import Archive
 from tests.conformance.expected import Outcome, Result
+from tests.conformance.gateways import SECONDARY, gateways, trust_file
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("standin")
@@ -122,16 +124,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def fresh_sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
+async def fresh_endpoint(folder: Path, *, gateway: bool) -> AsyncIterator[dict[str, str]]:
     """A sandbox in a process of its own; yields what the stand-ins read from the environment: an empty namespace.
 
-    What it says is kept in `folder`. Raises RunningError.
+    With a gateway before that namespace if asked for: the tests' key is its key too. What the sandbox says is kept in
+    `folder`. Raises RunningError.
     """
     said_file = folder / "sandbox"
-    async with own_process([sys.executable, "-m", "servicebus_sandbox", "--json"], ROOT, said_file) as process:
+    command = [sys.executable, "-m", "servicebus_sandbox", "--json"]
+    async with own_process(command, ROOT, said_file) as process, AsyncExitStack() as stack:
         said = json.loads(await _first_line(process, said_file))
-        namespace = next(each for each in said["namespaces"] if each["name"] == "secondary")
-        yield {
+        namespace = next(each for each in said["namespaces"] if each["name"] == SECONDARY)
+        found = {
             "SANDBOX_NAMESPACE": namespace["name"],
             "SANDBOX_HOST_PORT": f"127.0.0.1:{namespace['amqp_port']}",
             "SANDBOX_KEY_NAME": namespace["key_name"],
@@ -139,20 +143,13 @@ async def fresh_sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
             "SANDBOX_CA": said["ca_file"],
             "SANDBOX_CONTROL": said["control_url"],
             "SANDBOX_ARM": said["arm_url"],
-            "SANDBOX_BESIDE": next(each for each in said["namespaces"] if each is not namespace)["connection_string"],
         }
-
-
-@asynccontextmanager
-async def fresh_endpoint(folder: Path, *, gateway: bool) -> AsyncIterator[dict[str, str]]:
-    """A sandbox as above, and a gateway before its messaging if asked for. Raises RunningError."""
-    async with fresh_sandbox(folder) as sandbox, AsyncExitStack() as stack:
         if gateway:
-            said_file = folder / "gateway"
-            command = [sys.executable, "-m", "tests.conformance.gateway_process"]
-            process = await stack.enter_async_context(own_process(command, ROOT, said_file, **sandbox))
-            sandbox["SANDBOX_GATEWAY"] = json.loads(await _first_line(process, said_file))["address"]
-        yield sandbox
+            key = LocalKey(namespace["key_name"], frozenset(GatewayRight), namespace["key"])
+            strings = stack.enter_context(gateways(said, "primary", key=key))
+            address = strings[SECONDARY].partition("//")[2].partition(";")[0]
+            found |= {"SANDBOX_GATEWAY": "yes", "SANDBOX_HOST_PORT": address, "SANDBOX_CA": trust_file(said)}
+        yield found
 
 
 async def _first_line(process: asyncio.subprocess.Process, said: Path) -> str:

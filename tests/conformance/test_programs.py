@@ -18,12 +18,16 @@ from servicebus_sandbox.spec_file import load_sandbox
 from tests.conformance import expected
 from tests.conformance.checking import Verdict
 from tests.conformance.expected import Expectation, Outcome
+from tests.conformance.frameworks.__main__ import Run
+from tests.conformance.frameworks.programs import PROGRAMS
 from tests.conformance.go import __main__ as go
 from tests.conformance.go import live
 from tests.conformance.java import __main__ as java
 from tests.conformance.listed import differences
 from tests.conformance.rhea import __main__ as rhea
 from tests.conformance.samples import __main__ as samples
+from tests.examples.any_language import SenderProcess
+from tests.examples.sender_programs import SenderProgram
 
 LEAST_CHECKS = 30
 JAVA_17 = "echo 'openjdk version \"17.0.15\" 2026-04-15' >&2"
@@ -201,6 +205,36 @@ def test_checks_that_do_not_compile_have_failed(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "FAILED  the checks compile: undefined: x"
     assert "did not run: peeks lock nothing and continue" in lines
+
+
+# -- the programs that people use
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "parked", "arrived", "words"),
+    [
+        ("kombu", ["accepted kombu-0-1 1"], [1, 2], {"kombu-0-1"}, ""),
+        ("kombu", ["accepted kombu-0-1 1"], [1, 0], {"kombu-0-1"}, "parked 1 and 0"),
+        ("kombu", ["accepted kombu-0-1 1"], [1, 2], set(), "1 lost ['kombu-0-1']"),
+        ("kombu", ["failed kombu-0-1 no"], [1, 2], set(), "1 errors, the first: no"),
+        ("keda", ["accepted keda-1-1 1", "failed keda-1-2 503 does not answer"], [0, 0], set(), "1 errors"),
+        ("admin-go", ["accepted admin-go-0-1 1", "failed admin-go-1-1 does not answer"], [0, 0], set(), ""),
+        ("admin-go", ["accepted admin-go-0-1 1", "failed admin-go-0-2 does not answer"], [0, 0], set(), "1 errors"),
+        ("admin-go", ["accepted admin-go-0-1 1", "failed admin-go-1-1 no"], [0, 0], set(), "1 errors"),
+    ],
+)
+def test_a_programs_row_says_what_is_wrong(
+    name: str, lines: list[str], parked: list[int], arrived: set[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = PROGRAMS[name]
+    process = SenderProcess(SenderProgram(language="", sdk="", command=()), name, Path())
+    for line in lines:
+        word, call, rest = line.split(" ", 2)
+        process.take(f"begun\t{call}", 0.0)
+        process.take(f"{word}\t{call}\t{rest}", 1.0)
+    process.take("ended", 2.0)
+    assert Run(program, process, parked).report(arrived) is bool(words)
+    assert words in capsys.readouterr().out
 
 
 # -- Microsoft's samples

@@ -77,12 +77,18 @@ def gateway(
     path, rules = _keys_file(settings.gateway, places), settings.gateway.key_rules
     keys = _change(path, rules, rotate=rotate, add=add, rights=rights, remove=remove)
     _print_keys(keys.keys, settings.gateway, is_running=is_running, json=json)
-    host, address = settings.gateway.host, settings.gateway.address
-    if host and not ip_address(address).is_unspecified and (remark := name_remark(host, address)):
-        _note(remark)
+    _note_host(settings.gateway)
     if not is_running and not json:
         _note(f"no engine of {settings.name} runs here: start one with paired up")
     return 0
+
+
+def _note_host(options: GatewayOptions) -> None:
+    """Report a name that leads elsewhere: its clients would show another machine the gateway's key."""
+    if options.host and not ip_address(options.address).is_unspecified:
+        remark = name_remark(options.host, options.address)
+        if remark is not None:
+            _note(remark)
 
 
 def _print_authority(options: GatewayOptions, places: EnginePaths) -> int:

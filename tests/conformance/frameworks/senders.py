@@ -1,4 +1,4 @@
-"""Senders on Python's frameworks: `python senders.py FRAMEWORK ENTITY PREFIX LANES PAUSE_MS`.
+"""Programs on Python: `python senders.py PROGRAM ENTITY PREFIX LANES PAUSE_MS`.
 
 They print lines as tests/examples/python_sender.py does. Each has the connection string in SENDER_CONNECTION_STRING,
 and its framework's defaults. This runs in an environment of the frameworks alone.
@@ -76,7 +76,47 @@ async def faststream(entity: str) -> Send:
     return send
 
 
-FRAMEWORKS = {made.__name__: made for made in (kombu, celery, taskiq, faststream)}
+async def administration(entity: str) -> Send:
+    """Even lanes read the entity, odd ones change the queue of its own name."""
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    admin = ServiceBusAdministrationClient.from_connection_string(STRING)
+
+    def change(name: str) -> None:
+        queue = admin.get_queue(name.rsplit("-", 2)[0])
+        queue.user_metadata = name
+        admin.update_queue(queue)
+
+    async def send(name: str) -> None:
+        if int(name.split("-")[-2]) % 2:
+            await asyncio.to_thread(change, name)
+        else:
+            await asyncio.to_thread(admin.get_queue_runtime_properties, entity)
+
+    return send
+
+
+async def identity(entity: str) -> Send:
+    from azure.identity.aio import DefaultAzureCredential
+    from azure.servicebus import ServiceBusMessage
+    from azure.servicebus.aio import ServiceBusClient
+
+    host = STRING.removeprefix("Endpoint=sb://").partition("/")[0]
+    sender = ServiceBusClient(host, DefaultAzureCredential()).get_queue_sender(entity)
+    one_at_a_time = asyncio.Lock()
+
+    async def send(name: str) -> None:
+        async with one_at_a_time:
+            await sender.send_messages(ServiceBusMessage(name))
+
+    return send
+
+
+PROGRAMS = {made.__name__: made for made in (kombu, celery, taskiq, faststream)} | {
+    "admin-python": administration,
+    "identity-python": identity,
+    "secret-python": identity,
+}
 
 
 def say(*words: str) -> None:
@@ -84,11 +124,11 @@ def say(*words: str) -> None:
     sys.stdout.flush()
 
 
-async def main(framework: str, entity: str, prefix: str, lanes: str, pause: str) -> None:
+async def main(program: str, entity: str, prefix: str, lanes: str, pause: str) -> None:
     loop, ending = asyncio.get_running_loop(), asyncio.Event()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    send = await FRAMEWORKS[framework](entity)
+    send = await PROGRAMS[program](entity)
 
     async def run(lane: int) -> None:
         number = 0

@@ -7,7 +7,6 @@ built outside the tree. Exit status: 0 when every check of CHECKS passed, or whe
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.conformance import listed
-from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox_facts
+from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, find_tool, run, sandbox_facts
 from tests.conformance.gateways import gateways, trust_file
 
 FOLDER: Final = Path(__file__).parent
@@ -81,9 +80,7 @@ def cross_check(parts: list[str], gateway: str = "") -> list[Verdict]:
 
 
 def find_go() -> str:
-    go = shutil.which("go")
-    if go is None:
-        raise Skipped("go is not on the PATH; install Go")
+    go = find_tool("go", "Go")
     answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, timeout=ENDING, check=False)
     found, oldest = answer.stdout.strip().removeprefix("go"), _find(r"^go (\S+)")
     if _numbers(found) < _numbers(oldest):

@@ -122,8 +122,8 @@ func applyRules(b *bench) {
 
 func forwardMessages(b *bench) {
 	target := b.queue(nil)
-	_, address := azureName()
-	address = "sb://" + address + "/" + target
+	host, _, _ := strings.Cut(strings.TrimPrefix(clientsString, "Endpoint=sb://"), ";")
+	address := "sb://" + strings.TrimSuffix(host, "/") + "/" + target
 	source := b.queue(&admin.QueueProperties{ForwardTo: &address})
 	equal(*must(b.admin.GetQueue(b, source, nil)).ForwardTo, address)
 	b.send(source, text("onward"))

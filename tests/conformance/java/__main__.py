@@ -20,23 +20,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import listed
-from tests.conformance.checking import ENDING, Skipped, Unfetched, Verdict, run, sandbox_facts
-from tests.conformance.gateways import SECONDARY, gateways
+from tests.conformance.checking import (
+    ENDING,
+    LIBRARIES,
+    MAVEN,
+    Skipped,
+    Unfetched,
+    Verdict,
+    class_path,
+    find_tool,
+    run,
+    sandbox_facts,
+)
+from tests.conformance.gateways import SECONDARY, authority_file, gateways
 
 PROJECT: Final = Path(__file__).parent
 CLIENT: Final = "azure-messaging-servicebus"
 OLDEST_JAVA: Final = 17
+COMES_WITH: Final = f"a JDK, {OLDEST_JAVA} or newer, and Maven"
 BUILDING_SECONDS: Final = 300.0
-LIBRARIES: Final = "libraries"
-"""The file with the packages of the class path; Maven writes it last."""
-MAVEN: Final = (
-    "-B",
-    "-q",
-    "-Dstyle.color=never",
-    "compile",
-    "dependency:build-classpath",
-    f"-Dmdep.outputFile={LIBRARIES}",
-)
 _CHECK: Final = re.compile(r"^    static void (\w+)\(Namespace at\)", re.MULTILINE)
 SOURCES: Final = "\n".join(path.read_text("utf-8") for path in sorted(PROJECT.rglob("*Checks.java")))
 CHECKS: Final = tuple(_CHECK.findall(SOURCES))
@@ -52,12 +54,6 @@ UNFIT: Final = (
     "settlesOverANewConnection",
     "aLostConnectionUndoesTheTransaction",  # the one cut connection may be another of the engine's
     "keepsASecondEntityOut",  # a gateway refuses the commit, since the SDK hides that the send was refused
-    "speaksAmqpOverTls",
-    "speaksAmqpOverWebSockets",
-    "administratesQueues",
-    "administratesTopics",
-    "countsMessages",
-    "refusesAnAdministratorWithAWrongKey",
 )
 """Checks that do not go through a gateway, or break what is behind it."""
 
@@ -78,10 +74,10 @@ def version() -> str:
 def cross_check(parts: Sequence[str], gateway: str = "") -> list[Verdict]:
     """Build the program and run it on a sandbox of its own. Raises Skipped."""
     checks = [check for check in CHECKS if not parts or any(part in check for part in parts)]
-    tools = {name: _tool(name) for name in ("java", "mvn", "keytool")}
+    tools = {name: find_tool(name, COMES_WITH) for name in ("java", "mvn", "keytool")}
     _require_version(tools["java"])
     try:
-        class_path = build(tools["mvn"])
+        classes = build(tools["mvn"])
     except BuildError as error:
         return [Verdict("the checks compile", False, str(error))]
     with tempfile.TemporaryDirectory(prefix="sandbox-java-") as name:
@@ -92,8 +88,8 @@ def cross_check(parts: Sequence[str], gateway: str = "") -> list[Verdict]:
             sandbox_facts("--config", str(config)) as facts,
             gateways(facts, SECONDARY) if gateway else nullcontext({}) as strings,
         ):
-            trusted = _truststore(tools["keytool"], facts["ca_file"], folder)
-            command = [tools["java"], "-cp", class_path, *trusted, "conformance.Main"]
+            trusted = _truststore(tools["keytool"], authority_file(facts) if gateway else facts["ca_file"], folder)
+            command = [tools["java"], "-cp", classes, *trusted, "conformance.Main"]
             return run(command, folder, environment=_environment(facts, strings, gateway))
 
 
@@ -110,7 +106,7 @@ def build(mvn: str) -> str:
             _run_maven([mvn, "-f", str(fresh / "pom.xml"), *MAVEN])
             shutil.rmtree(built, ignore_errors=True)
             fresh.rename(built)
-    return os.pathsep.join((str(built / "target" / "classes"), (built / LIBRARIES).read_text().strip()))
+    return class_path(built)
 
 
 def _run_maven(command: Sequence[str]) -> None:
@@ -136,13 +132,6 @@ def namespaces(checks: Sequence[str]) -> str:
     """Return a configuration of the sandbox: a namespace for each check, all with the same entities."""
     entities = (PROJECT / "namespaces.toml").read_text(encoding="utf-8")
     return "\n".join(f'[[namespace]]\nname = "{check}"\n{entities}' for check in checks)
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise Skipped(f"{name} is not on the PATH; install a JDK, {OLDEST_JAVA} or newer, and Maven")
-    return found
 
 
 def _require_version(java: str) -> None:

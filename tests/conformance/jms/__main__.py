@@ -7,7 +7,6 @@ when one did not, 2 with the reason when they were skipped.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import sys
@@ -17,14 +16,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import Skipped, Verdict, fetch, run, sandbox_facts, tell
+from tests.conformance.checking import MAVEN, Verdict, class_path, fetch, find_tool, run, sandbox_facts, tell
 from tests.conformance.gateways import gateways
 
 PROJECT: Final = Path(__file__).parent
 CLIENT: Final = "qpid-jms-client"
 BUILDING_SECONDS: Final = 300.0
-LIBRARIES: Final = "libraries"
-MAVEN: Final = ("-B", "-q", "compile", "dependency:build-classpath", f"-Dmdep.outputFile={LIBRARIES}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,18 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def cross_check(*, gateway: bool = False) -> list[Verdict]:
     """Build the program and run it on a sandbox of its own. Raises Skipped."""
-    java, mvn = shutil.which("java"), shutil.which("mvn")
-    if java is None or mvn is None:
-        raise Skipped(f"{'java' if java is None else 'mvn'} is not on the PATH")
+    java, mvn = find_tool("java"), find_tool("mvn")
     with tempfile.TemporaryDirectory(prefix="sandbox-jms-") as name:
         folder = Path(name) / "jms"
         shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
         fetch([mvn, "-f", str(folder / "pom.xml"), *MAVEN], CLIENT, seconds=BUILDING_SECONDS)
-        class_path = os.pathsep.join((str(folder / "target" / "classes"), (folder / LIBRARIES).read_text().strip()))
         with sandbox_facts() as facts, gateways(facts) if gateway else nullcontext({}) as strings:
             primary = facts["namespaces"][0]
             string = strings.get(primary["name"], primary["connection_string"])
-            return run([java, "-cp", class_path, "JmsChecks", *_login(string)], folder)
+            return run([java, "-cp", class_path(folder), "JmsChecks", *_login(string)], folder)
 
 
 def _login(connection_string: str) -> list[str]:

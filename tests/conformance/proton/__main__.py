@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import venv
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import Verdict, fetch, run, sandbox, tell
+from tests.conformance.checking import Verdict, install_python, run, sandbox, tell
 
 PACKAGE: Final = "python-qpid-proton==0.40.0"
 CHECKS: Final = Path(__file__).with_name("checks.py")
@@ -27,11 +26,9 @@ def main() -> int:
 def cross_check() -> list[Verdict]:
     """Every check, on a sandbox of its own. Raises Skipped."""
     with tempfile.TemporaryDirectory(prefix="sandbox-proton-") as folder:
-        venv.create(folder, with_pip=True)
-        programs = Path(folder) / "bin"
-        fetch([str(programs / "pip"), "install", "--quiet", PACKAGE], PACKAGE, seconds=FETCHING_SECONDS)
+        python = install_python(Path(folder), PACKAGE, seconds=FETCHING_SECONDS)
         with sandbox() as connection_string:
-            return run([str(programs / "python"), str(CHECKS), connection_string], Path(folder))
+            return run([python, str(CHECKS), connection_string], Path(folder))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import venv
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import Skipped, Verdict, fetch, run, sandbox_facts
+from tests.conformance.checking import Skipped, Verdict, install_python, run, sandbox_facts
 
 RELEASES: Final = ("7.11.4", "7.12.3", "7.13.0", "7.14.3", "7.15.0")
 TRANSPORTS: Final = ("aiohttp", "websocket-client")
@@ -39,14 +38,11 @@ def cross_check(release: str) -> list[Verdict]:
     """Run every check with one release, on a sandbox of its own. Raises Skipped."""
     package = f"azure-servicebus=={release}"
     with tempfile.TemporaryDirectory(prefix="sandbox-versions-") as folder:
-        venv.create(folder, with_pip=True)
-        programs = Path(folder) / "bin"
-        install = [str(programs / "pip"), "install", "--quiet", package, *TRANSPORTS]
-        fetch(install, package, seconds=FETCHING_SECONDS)
+        python = install_python(Path(folder), package, *TRANSPORTS, seconds=FETCHING_SECONDS)
         with sandbox_facts() as facts:
             namespace = facts["namespaces"][0]
             where = [namespace["connection_string"], f"sb://127.0.0.1:{namespace['amqp_port']}", facts["ca_file"]]
-            return run([str(programs / "python"), str(CHECKS), *where], Path(folder))
+            return run([python, str(CHECKS), *where], Path(folder))
 
 
 def table(found: dict[str, list[Verdict]]) -> str:

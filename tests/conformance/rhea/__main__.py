@@ -19,7 +19,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox_facts, tell
+from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, find_tool, run, sandbox_facts, tell
 from tests.conformance.gateways import gateways, trust_file
 
 PACKAGES: Final = ("rhea@3.0.5", "@azure/service-bus@7.9.5")
@@ -55,9 +55,7 @@ def cross_check(*, gateway: bool = False) -> list[Verdict]:
 
 
 def _node_and_npm() -> tuple[str, str]:
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        raise Skipped(f"{'node' if node is None else 'npm'} is not on the PATH; install Node.js {OLDEST_NODE} or newer")
+    node, npm = (find_tool(name, f"Node.js {OLDEST_NODE} or newer") for name in ("node", "npm"))
     version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=ENDING, check=True).stdout
     if int(version.lstrip("v").partition(".")[0]) < OLDEST_NODE:
         raise Skipped(f"node is {version.strip()}; the clients need {OLDEST_NODE} or newer")

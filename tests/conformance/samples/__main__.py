@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import CHECKING, Skipped, Verdict, fetch, sandbox_facts, tell
+from tests.conformance.checking import CHECKING, Skipped, Verdict, fetch, find_tool, install_python, sandbox_facts, tell
 
 REPOSITORY: Final = "https://github.com/Azure/azure-service-bus-emulator-installer"
 COMMIT: Final = "40fb40fb48a81b217b1aeacec46b39837b408841"
@@ -41,20 +41,17 @@ class Sample:
 
 
 def _install_python(folder: Path) -> list[str]:
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    python = str(folder / "venv/bin/python")
-    fetch([python, "-m", "pip", "install", "-q", PYTHON_PACKAGE], PYTHON_PACKAGE, seconds=FETCHING_SECONDS)
-    return [python, "sample-send-receive.py"]
+    return [install_python(folder / "venv", PYTHON_PACKAGE, seconds=FETCHING_SECONDS), "sample-send-receive.py"]
 
 
 def _install_javascript(folder: Path) -> list[str]:
-    command = [_tool("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
+    command = [find_tool("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
     fetch(command, "the packages of the JavaScript sample", seconds=FETCHING_SECONDS)
-    return [_tool("node"), "sample-send-receive.js"]
+    return [find_tool("node"), "sample-send-receive.js"]
 
 
 def _install_go(folder: Path) -> list[str]:
-    go = _tool("go")
+    go = find_tool("go")
     fetch(
         [go, "-C", str(folder), "build", "-o", "sample", "."], "the modules of the Go sample", seconds=FETCHING_SECONDS
     )
@@ -62,8 +59,8 @@ def _install_go(folder: Path) -> list[str]:
 
 
 def _install_java(folder: Path) -> list[str]:
-    _tool("java")
-    maven = [_tool("mvn"), "-q", "-B", "-f", str(folder)]
+    find_tool("java")
+    maven = [find_tool("mvn"), "-q", "-B", "-f", str(folder)]
     fetch([*maven, "compile"], "the packages of the Java sample", seconds=FETCHING_SECONDS)
     return [*maven, EXEC_PLUGIN, "-Dexec.mainClass=com.contoso.org.Main", "-Dexec.cleanupDaemonThreads=false"]
 
@@ -146,7 +143,7 @@ def fetch_repository(repository: str) -> Path:
     """Return the folder of the pinned commit; an earlier one is used again. Raises Skipped."""
     folder = Path(tempfile.gettempdir()) / f"servicebus-samples-{os.getuid()}" / COMMIT
     if not folder.is_dir():
-        git = _tool("git")
+        git = find_tool("git")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as name:
             subprocess.run([git, "init", "-q", name], check=True)
@@ -180,13 +177,6 @@ def _own_address() -> str:
         return "127.0.0.1"
     number = os.getpid()
     return f"127.{1 + number // 62500 % 200}.{number // 250 % 250}.{1 + number % 250}"
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise Skipped(f"{name} is not on the PATH")
-    return found
 
 
 if __name__ == "__main__":

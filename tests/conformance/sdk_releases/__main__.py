@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import venv
 from pathlib import Path
 from typing import Final
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.conformance.checking import Skipped, fetch
+from tests.conformance.checking import Skipped, install_python
 
 ROOT: Final = Path(__file__).parents[3]
 CONTRACT: Final = ROOT / "tests" / "pairing" / "test_sdk_internals.py"
@@ -82,15 +81,11 @@ def cross_check(release: str) -> bool:
     package = f"{SDK}=={release}"
     others = [str(one) for one in library_requirements() if one.name != SDK]
     with tempfile.TemporaryDirectory(prefix="sdk-releases-") as folder:
-        venv.create(folder, with_pip=True)
-        programs = Path(folder) / "bin"
-        fetch(
-            [str(programs / "pip"), "install", "--quiet", package, *others, *TOOLS], package, seconds=FETCHING_SECONDS
-        )
+        python = install_python(Path(folder), package, *others, *TOOLS, seconds=FETCHING_SECONDS)
         options = ["--noconftest", "-c", os.devnull, "--rootdir", folder, "-p", "no:cacheprovider"]
         options += ["-o", "asyncio_mode=auto", "--import-mode=importlib", "-q", "--tb=line"]
         done = subprocess.run(
-            [str(programs / "python"), "-m", "pytest", *options, str(CONTRACT)],
+            [python, "-m", "pytest", *options, str(CONTRACT)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT / "console"), "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,

@@ -1,10 +1,10 @@
 """Where the sandbox is, for tests that were written for Azure, and what SDK clients are told so that they find it.
 
 The environment names it: SANDBOX_NAMESPACE, SANDBOX_HOST_PORT, SANDBOX_KEY_NAME, SANDBOX_KEY, SANDBOX_CA,
-SANDBOX_CONTROL and SANDBOX_ARM; SANDBOX_GATEWAY if messaging over plain TCP goes through a gateway. Only public
-constructor arguments are added, and only where a test gives none of its own: `use_tls=False` to messaging clients; to
-those that are about TLS or WebSocket the address and the authority instead; `connection_verify` to administration
-clients.
+SANDBOX_CONTROL and SANDBOX_ARM; SANDBOX_GATEWAY if a gateway has the address. Only public constructor arguments are
+added, and only where a test gives none of its own: `use_tls=False` to messaging clients; to those that are about TLS or
+WebSocket the address and the authority instead; `connection_verify` to administration clients. A gateway gets its key
+in place of bearer tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ import certifi
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.mgmt.servicebus import ServiceBusManagementClient
 from azure.servicebus import ServiceBusClient, TransportType
+from azure.servicebus._base_handler import ServiceBusSharedKeyCredential  # administration knows no other key
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+from azure.servicebus.aio._base_handler_async import (
+    ServiceBusSharedKeyCredential as AsyncServiceBusSharedKeyCredential,
+)
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -31,14 +35,12 @@ KEY = os.environ["SANDBOX_KEY"]
 CA_FILE = os.environ["SANDBOX_CA"]
 CONTROL_URL = os.environ["SANDBOX_CONTROL"]
 ARM_URL = os.environ["SANDBOX_ARM"]
-GATEWAY = os.environ.get("SANDBOX_GATEWAY")
+IS_GATEWAY = "SANDBOX_GATEWAY" in os.environ
 
 ENDPOINT_SUFFIX = f":{PORT}"
 """Tests write a namespace's name and this behind it."""
 
 HOST_PORT = HOST + ENDPOINT_SUFFIX
-_MOVED = ("fully_qualified_namespace", "credential")
-"""Defaults that replace what is given."""
 _TLS_ARGUMENTS = ("ssl_context", "connection_verify", "use_tls")
 
 
@@ -73,40 +75,33 @@ def resource_manager() -> ServiceBusManagementClient:
 def point_the_sdk_here() -> None:
     """Give the four kinds of clients their defaults, and trust the sandbox's authority where certifi is asked."""
     for client in (ServiceBusClient, AsyncServiceBusClient):
-        _add_defaults(client, _messaging_defaults)
-    for admin in (ServiceBusAdministrationClient, AsyncServiceBusAdministrationClient):
-        _add_defaults(admin, lambda _: {"connection_verify": CA_FILE})
+        _add_defaults(client, _messaging_defaults, AzureNamedKeyCredential(KEY_NAME, KEY))
+    for admin, key in (
+        (ServiceBusAdministrationClient, ServiceBusSharedKeyCredential(KEY_NAME, KEY)),
+        (AsyncServiceBusAdministrationClient, AsyncServiceBusSharedKeyCredential(KEY_NAME, KEY)),
+    ):
+        _add_defaults(admin, lambda _: {"connection_verify": CA_FILE}, key)
     certifi.where = lambda: CA_FILE
 
 
 def _messaging_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Plain TCP, and TLS where a test or a connection string without the emulator's flag asks for it."""
-    is_plain = given.get("use_tls") is False
-    if "custom_endpoint_address" in given or (is_plain and GATEWAY is None):
+    if "custom_endpoint_address" in given or given.get("use_tls") is False:
         return {}
     is_websocket = given.get("transport_type") is TransportType.AmqpOverWebsocket
-    if is_plain or (not is_websocket and not any(name in given for name in _TLS_ARGUMENTS)):
-        return {"use_tls": False} | _address(given)
+    if not is_websocket and not any(name in given for name in _TLS_ARGUMENTS):
+        return {"use_tls": False}
     trust = {} if "ssl_context" in given else {"connection_verify": CA_FILE}
     return {"custom_endpoint_address": f"sb://{HOST_PORT}", "transport_type": TransportType.Amqp, **trust}
 
 
-def _address(given: dict[str, Any]) -> dict[str, Any]:
-    """The gateway in place of the sandbox, where a test names that, and its key in place of a bearer token."""
-    if GATEWAY is None or given["fully_qualified_namespace"] != HOST_PORT:
-        return {}
-    is_bearer = isinstance(given["credential"], SandboxCredential | AsyncSandboxCredential)
-    key = {"credential": AzureNamedKeyCredential(KEY_NAME, KEY)} if is_bearer else {}
-    return {"fully_qualified_namespace": GATEWAY} | key
-
-
-def _add_defaults(client: type, defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def _add_defaults(client: type, defaults: Callable[[dict[str, Any]], dict[str, Any]], key: object) -> None:
     original = client.__init__
 
     @functools.wraps(original)
     def initialize(self: object, *args: Any, **given: Any) -> None:
         named = dict(zip(("fully_qualified_namespace", "credential"), args, strict=False)) | given
-        chosen = defaults(named)
-        original(self, **{**chosen, **named, **{name: chosen[name] for name in _MOVED if name in chosen}})
+        is_bearer = isinstance(named["credential"], SandboxCredential | AsyncSandboxCredential)
+        original(self, **{**defaults(named), **named, **({"credential": key} if IS_GATEWAY and is_bearer else {})})
 
     client.__init__ = initialize

@@ -39,7 +39,7 @@ final class Namespace implements AutoCloseable {
 
     Namespace(String name, String connectionString) {
         this.name = name;
-        this.connectionString = connectionString;
+        this.connectionString = CLIENTS.getOrDefault(name, connectionString);
     }
 
     /** Connection strings of gateways by the names of their namespaces; without gateways there are none. */
@@ -54,8 +54,7 @@ final class Namespace implements AutoCloseable {
     ServiceBusClientBuilder builder(int retries) {
         AmqpRetryOptions options = new AmqpRetryOptions().setMode(AmqpRetryMode.FIXED).setMaxRetries(retries)
             .setDelay(Duration.ofMillis(100)).setTryTimeout(retries == 0 ? PATIENCE : PATIENCE.dividedBy(2));
-        String given = CLIENTS.getOrDefault(name, connectionString);
-        return new ServiceBusClientBuilder().connectionString(given).retryOptions(options);
+        return new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(options);
     }
 
     ServiceBusClientBuilder builder() {
@@ -64,7 +63,7 @@ final class Namespace implements AutoCloseable {
 
     /** Lets a builder's senders alone go through the gateway, if there is one. */
     private ServiceBusClientBuilder sending(ServiceBusClientBuilder builder) {
-        return builder.connectionString(SENDERS.getOrDefault(name, CLIENTS.getOrDefault(name, connectionString)));
+        return builder.connectionString(SENDERS.getOrDefault(name, connectionString));
     }
 
     <T extends AutoCloseable> T closing(T client) {

@@ -5,8 +5,8 @@ import com.azure.spring.messaging.servicebus.core.ServiceBusTemplate;
 import com.azure.spring.messaging.servicebus.core.properties.NamespaceProperties;
 import org.springframework.messaging.support.MessageBuilder;
 
-/** A sender on the template of Spring Cloud Azure, which its binder uses too. */
-public final class Sender {
+/** A sender on the template of Spring Cloud Azure. */
+public final class SpringTemplate {
     public static void main(String[] args) throws Exception {
         NamespaceProperties properties = new NamespaceProperties();
         properties.setConnectionString(System.getenv("SENDER_CONNECTION_STRING"));

@@ -41,7 +41,11 @@ final class Lanes {
                 send.send(id);
                 say("accepted\t" + id + "\t" + (System.nanoTime() - begun) / 1e6);
             } catch (Exception error) {
-                String text = String.valueOf(error).replaceAll("\\s+", " ");
+                Throwable cause = error;
+                while (cause.getCause() != null) {
+                    cause = cause.getCause();
+                }
+                String text = (error + ", by " + cause).replaceAll("\\s+", " ");
                 say("failed\t" + id + "\t" + text.substring(0, Math.min(300, text.length())));
             }
             try {

@@ -2,7 +2,7 @@ import org.apache.camel.ProducerTemplate;
 import org.apache.camel.impl.DefaultCamelContext;
 
 /** A sender on Apache Camel's component azure-servicebus. */
-public final class Sender {
+public final class Camel {
     public static void main(String[] args) throws Exception {
         DefaultCamelContext context = new DefaultCamelContext();
         context.start();
