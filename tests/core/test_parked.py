@@ -29,6 +29,7 @@ from paired_servicebus.core.backlog.depth_readings import (
     seconds_until,
     trend,
 )
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.model.snapshot import (
     EntityView,
     Meter,
@@ -42,7 +43,7 @@ from paired_servicebus.core.series.graphs import KEPT, MOST_ENTITIES, Graphs, Ma
 
 def read(at: float, messages: int, *, added: int = 0, removed: int = 0, leaving: int = 0, aside: int = 0) -> DepthRead:
     counts = QueueCounters(added, removed, leaving, aside)
-    return DepthRead(at, messages, counts, counts)
+    return DepthRead(at, Depth(messages=messages, dead_lettered=0, size_bytes=0), counts, counts)
 
 
 THEN, READ_0 = read(10, 760), read(10, 0)

@@ -14,6 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
+from paired_servicebus.core.backlog.backlog_totals import DepthRead
 from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.errors import RedriveError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
@@ -26,7 +27,6 @@ from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimi
 from paired_servicebus.core.pump.pump_machine import MISSED, RESCAN, SOON, PumpProgress, SearchSchedule
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.management.backlog_queues import DepthSample
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import syphon as redrive
@@ -165,7 +165,7 @@ async def test_it_is_found_at_once_where_the_depth_shows_it(world: World) -> Non
     """Nothing waits for 15 minutes that could be found before: the queue holds more than its pump knows of."""
     async with set_aside_by_another(world) as idle:
         await idle.passes(MISSED)
-        idle.syphon.know({0: DepthSample(Depth(messages=1, dead_lettered=0, size_bytes=1), idle.now)})
+        idle.syphon.know({0: DepthRead(idle.now, Depth(messages=1, dead_lettered=0, size_bytes=1))})
         idle.steering.look()
         await until(lambda: world.depth("orders") == 1)
 
@@ -174,8 +174,8 @@ async def test_a_reading_is_followed_once_and_known_messages_are_none(world: Wor
     """A reading that is not made again must not have an idle queue searched for ever."""
     async with idle_syphon(world, 1) as idle:
         await idle.passes(MISSED)
-        reading = DepthSample(Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=0), idle.now)
-        later = DepthSample(Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=1), idle.now + MISSED)
+        reading = DepthRead(idle.now, Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=0))
+        later = DepthRead(idle.now + MISSED, Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=1))
         for _ in range(5):
             idle.syphon.know({0: reading})
             await idle.passes(MISSED)

@@ -44,7 +44,7 @@ from paired_servicebus.core.model.policy import JournalKind, PingKind, Policy, P
 from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.pairing.amqp_client.endpoint import SAS, Endpoint, proxy_authorization, tls_context, token_for
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.backlog_queues import START_SECONDS, DegradedStart
+from paired_servicebus.pairing.management.backlog_queues import LIST_SECONDS, START_SECONDS, DegradedStart
 from paired_servicebus.pairing.management.management_port import Management, SecondaryAdmin, management_of
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, bounded, end_all
@@ -362,23 +362,19 @@ class _Opening:
 
     async def _find(self, admin: Management, name: str) -> tuple[queue_settings.BacklogQueues, PairingError | None]:
         """Return the backlog queues; for a degraded start the expected ones, and the failure to find them."""
-        count, host = self.policy.backlog_queue_count, self.hosts[1]
-        if not (self.policy.start_degraded or self.must_start):
-            try:
-                return await backlog_queues.ensure(admin, name, count, host=host), None
-            except NamespaceUnreachableError as error:
-                if not error.is_outage:
-                    raise
-                text = f"{error}; start_degraded=True pairs without waiting for it"
-                raise NamespaceUnreachableError(text, is_outage=True) from error
+        count, is_optional = self.policy.backlog_queue_count, self.policy.start_degraded or self.must_start
+        patience = START_SECONDS if is_optional else LIST_SECONDS
         try:
-            return await backlog_queues.ensure(admin, name, count, patience=START_SECONDS, host=host), None
+            return await backlog_queues.ensure(admin, name, count, patience=patience, host=self.hosts[1]), None
         except (NamespaceUnreachableError, BacklogQueueError) as error:
-            if isinstance(error, NamespaceUnreachableError) and not (error.is_outage or self.must_start):
+            is_outage = isinstance(error, NamespaceUnreachableError) and error.is_outage
+            if is_optional and (is_outage or self.must_start or isinstance(error, BacklogQueueError)):
+                expected = {index: queue_settings.queue_path(name, index) for index in range(count)}
+                return queue_settings.BacklogQueues(expected, ()), error
+            if not is_outage:
                 raise
-            return queue_settings.BacklogQueues(
-                {index: queue_settings.queue_path(name, index) for index in range(count)}, ()
-            ), error
+            text = f"{error}; start_degraded=True pairs without waiting for it"
+            raise NamespaceUnreachableError(text, is_outage=True) from error
 
     async def _prove(self, standby: Standby, tasks: TaskOwner, *, wait: bool) -> None:
         """Raise NamespaceUnreachableError if every link to a backlog queue is refused permanently."""

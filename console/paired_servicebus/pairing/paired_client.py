@@ -67,7 +67,6 @@ from paired_servicebus.pairing.monitoring.backlog_inspection import (
     ParkedFigures,
     PollWatchers,
     UnusedQueues,
-    nowhere,
 )
 from paired_servicebus.pairing.monitoring.message_looks import MessageLooks, Peeks
 from paired_servicebus.pairing.monitoring.snapshot_views import SyphonReport, UnmovedMessages
@@ -95,7 +94,6 @@ class OperatorOrders:
     _unused: UnusedQueues
     _carried: set[str]
     _queues: Mapping[int, str]
-    _afterwards: list[Callable[[], Awaitable[None]]]
     _message_looks: MessageLooks
     _entity_looks: MessageLooks
 
@@ -167,7 +165,7 @@ class OperatorOrders:
         finally:
             await self._unused.look()
 
-    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere | None = None) -> str:
         """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); return a sentence.
 
         `elsewhere`: returns the indices in use by other known engines. Raises CleanUpError with the reason why it

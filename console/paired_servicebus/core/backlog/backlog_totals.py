@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Final
 
+from paired_servicebus.core.backlog.queue_settings import Depth
 from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot, UnusedView
 
 # The number of parked messages: one figure for every screen, verb and metric.
@@ -51,11 +52,12 @@ NOTHING: Final = QueueCounters()
 
 @dataclass(frozen=True, slots=True)
 class DepthRead:
-    """A depth read at `at`, with this engine's counts at the request and at the answer."""
+    """A queue's counts, read at `at`."""
 
     at: float
-    messages: int
+    depth: Depth
     before: QueueCounters = NOTHING
+    """This engine's work on the queue when the request began; `after`: when the answer arrived."""
     after: QueueCounters = NOTHING
 
 
@@ -80,7 +82,7 @@ class QueueDepthEstimate:
         """Apply the newest reading, possibly a known one, and this engine's present counts."""
         if read is not None and read != self.read:
             self._compare(read)
-            self.read, self._counted = read, read.messages
+            self.read, self._counted = read, read.depth.messages
             self._added, self._removed = read.after.added, read.before.removed - read.before.leaving
         changed = counts.added - self._added - (counts.removed - self._removed)
         self._added, self._removed = counts.added, counts.removed
@@ -92,7 +94,7 @@ class QueueDepthEstimate:
         if self.read is None:
             return
         taken = read.after.removed - (self.read.before.removed - self.read.before.leaving)
-        if read.messages < self.read.messages - taken:
+        if read.depth.messages < self.read.depth.messages - taken:
             self.others_at = read.at
 
 

@@ -15,13 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError
 
-from paired_servicebus.core.backlog.backlog_totals import NOTHING, QueueCounters
 from paired_servicebus.core.backlog.queue_settings import (
     BACKLOG_QUEUE,
     SEGMENT,
@@ -307,17 +305,6 @@ LIST_RETRY_SECONDS: Final = 3600.0
 
 CountResult = Depth | Exception
 """A queue's counts, or the failure to read them."""
-
-
-@dataclass(frozen=True, slots=True)
-class DepthSample:
-    """One queue's counts and the time of their reading."""
-
-    depth: Depth
-    read_at: float
-    before: QueueCounters = NOTHING
-    """This engine's work on the queue when the request began; `after`: when the answer arrived."""
-    after: QueueCounters = NOTHING
 
 
 class CountReader:

@@ -67,7 +67,6 @@ from paired_servicebus.pairing.amqp_client.endpoint import SCOPE, expiry_of
 from paired_servicebus.pairing.management.backlog_queues import (
     CALL,
     CountReader,
-    DepthSample,
     apply_hazards,
     depth,
     first_line,
@@ -219,7 +218,7 @@ class DepthPoller:
     """The periodic reader of the queues' counts; `found` has the latest by index."""
 
     def __init__(self, backlog: BacklogAccess) -> None:
-        self.found: dict[int, DepthSample | None] = dict.fromkeys(backlog.queues)
+        self.found: dict[int, DepthRead | None] = dict.fromkeys(backlog.queues)
         self.readings: dict[int, deque[DepthReading]] = {index: deque(maxlen=MAX_READINGS) for index in self.found}
         """The latest readings of each queue, oldest first."""
         self.ended = asyncio.Event()
@@ -287,7 +286,7 @@ class DepthPoller:
             self._troubles.pop(index, None)
             now = self._steering.clock()
             self._write_down(index, one, now)
-            self.found[index] = DepthSample(one, now, before[index], self.counts(index))
+            self.found[index] = DepthRead(now, one, before[index], self.counts(index))
             self.readings[index].append(DepthReading(now, one.messages, one.size_bytes))
         self.when_read()
         ended, self.ended = self.ended, asyncio.Event()
@@ -332,7 +331,7 @@ class ParkedFigures:
         now, added, removed = self._steering.clock(), self._added(), 0
         for index, figure in self.queues.items():
             counts = self._counts(index, added.get(index, 0))
-            figure.look(self._read(index), counts)
+            figure.look(self._poller.found[index], counts)
             removed += counts.removed
         messages = sum(figure.messages for figure in self.queues.values())
         read_at = min((one.read.at for one in self.queues.values() if one.read is not None), default=0.0)
@@ -361,10 +360,6 @@ class ParkedFigures:
                     added[route.queue] = added.get(route.queue, 0) + sends.accepted
         return added
 
-    def _read(self, index: int) -> DepthRead | None:
-        found = self._poller.found[index]
-        return DepthRead(found.read_at, found.depth.messages, found.before, found.after) if found is not None else None
-
 
 LIST_SECONDS: Final = 300.0
 """Seconds between two listings: unused queues come from a lowered backlog_queue_count only."""
@@ -379,11 +374,6 @@ FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
 
 Elsewhere = Callable[[], Awaitable[frozenset[int]]]
 """The indices of the backlog queues that other known engines use. Raises CleanUpError: they are unknown."""
-
-
-async def nowhere() -> frozenset[int]:
-    """Return no indices, for a pairing that knows no other engines."""
-    return frozenset()
 
 
 class UnusedQueues:
@@ -457,13 +447,13 @@ class UnusedQueues:
 
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
-    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere | None = None) -> str:
         """Delete an unused queue if it is proven to be empty; return a sentence with the evidence.
 
         Args:
             path: the queue that the operator named.
             elsewhere: returns the indices in use by other known engines; called at the start and right before the
-                deletion.
+                deletion. None: no other engines are known.
 
         Raises:
             IllegalEventError: this pairing uses it, or it is no backlog queue of this pairing.
@@ -472,7 +462,7 @@ class UnusedQueues:
         index = unused_index(path, self._queues)
 
         async def refuse_used() -> None:
-            if index in await elsewhere():
+            if elsewhere is not None and index in await elsewhere():
                 raise CleanUpError(f"{path} stays: another engine on this machine uses it")
 
         async with self._cleaning:
@@ -760,20 +750,20 @@ class Inspection:
         for index, proof in zip(self._queues, proofs, strict=True):
             if not proof.refusal and (proof.tried_at or 0.0) >= began:
                 steering.queue_answered(index)
-        return Evidence(
+        evidence = Evidence(
             at=steering.clock(),
             primary=names[0],
             secondary=names[1],
-            queues=tuple(self._with_counts(index, proof) for index, proof in zip(self._queues, proofs, strict=True)),
+            queues=proofs,
             queues_wanted=steering.policy.backlog_queue_count,
             tokens=tuple([await validity(client) for client in self._clients]),
             syphon=syphon,
             too_large=self._too_large(),
             limit_bytes=limit,
             ping=steering.policy.ping,
-            trouble=self._poller.trouble,
             asked=bool(waits),
         )
+        return self.recounted(evidence)
 
     def recounted(self, evidence: Evidence) -> Evidence:
         """Return the evidence with the present counts."""
@@ -801,7 +791,7 @@ class Inspection:
             proof,
             messages=sample.depth.messages,
             size_bytes=sample.depth.size_bytes,
-            read_at=sample.read_at,
+            read_at=sample.at,
         )
 
     async def _fresh_counts(self) -> None:

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -77,11 +77,12 @@ _BINARY: Final = {0xA0: (1, 2), 0xB0: (4, 5)}
 """Format codes of binaries: bytes of the size, and of what stands before the content."""
 _STRING: Final = {0xA1: (1, 2), 0xB1: (4, 5)}
 
+T = TypeVar("T")
 
-def row_of(data: bytes) -> MessageRow:
-    """Return an encoded message's row; never raises."""
+
+def row_of(data: bytes, *, own: bool = False) -> MessageRow:
+    """Return an encoded message's row; never raises. own: it is no backlog queue's, and has no envelope."""
     held = broker_properties(data)
-    dead = _dead_letter(data)
     destination, session, fault = "", "", ""
     try:
         opened = open_envelope(data)
@@ -89,28 +90,28 @@ def row_of(data: bytes) -> MessageRow:
         fault, message_id = str(error), read_message_id(data)
     else:
         destination, session, message_id = opened.enclosed.path, opened.enclosed.session_id or "", opened.message_id
+    if own:
+        destination, fault = "", ""
+        session = _readable(lambda: dict(_own(split(data).properties)).get("session", ""), "")
     return MessageRow(
         number=held.sequence_number,
         destination=one_line(destination, most=LONGEST_NAME),
         message_id=one_line(message_id, most=LONGEST_ID),
         enqueued_at=held.enqueued_ms / 1000 if held.enqueued_ms > 0 else None,
         size=len(data),
-        deliveries=_deliveries(data),
+        deliveries=_readable(lambda: read_header(split(data).header).delivery_count or 0, None),
         session=one_line(session, most=LONGEST_ID),
-        reason=one_line(dead or fault, most=LONGEST_VALUE),
+        reason=one_line(_readable(lambda: _dead_letter(data), "") or fault, most=LONGEST_VALUE),
         state=_STATES.get(held.state, ""),
     )
 
 
-def row_of_own(data: bytes) -> MessageRow:
-    """Return the row of a message that is no backlog queue's; never raises."""
-    row = row_of(data)
+def _readable(read: Callable[[], T], otherwise: T) -> T:
+    """Return what `read` finds in a message, or `otherwise` if it cannot be read: any sender may have written it."""
     try:
-        properties = split(data).properties
-        session = dict(_own(properties)).get("session", "") if properties else ""
-    except Exception:  # noqa: BLE001 - any sender may have written it; what cannot be read is left empty
-        session = ""
-    return replace(row, destination="", session=session, reason=one_line(_dead_letter(data), most=LONGEST_VALUE))
+        return read()
+    except Exception:  # noqa: BLE001 - as above; the row tells the fault of the envelope
+        return otherwise
 
 
 def matching(peeked: Sequence[bytes], matches: Matches, *, reads_bodies: bool) -> list[bool]:
@@ -217,21 +218,11 @@ def _value(item: bytes) -> str:
 
 def _dead_letter(data: bytes) -> str:
     """Return the reason of a dead letter: the description of ours, the reason of others'."""
-    try:
-        section = split(data).application_properties
-        found = dict(map_values(section)) if section else {}
-        given = [found.get(name.encode(), NULL) for name in (_REASON, _DESCRIPTION)]
-        reason, description = ("" if one == NULL else _value(one) for one in given)
-    except Exception:  # noqa: BLE001 - as above; the row tells the fault of the envelope
-        return ""
+    section = split(data).application_properties
+    found = dict(map_values(section)) if section else {}
+    given = [found.get(name.encode(), NULL) for name in (_REASON, _DESCRIPTION)]
+    reason, description = ("" if one == NULL else _value(one) for one in given)
     return (description or reason) if reason == OURS else (reason or description)
-
-
-def _deliveries(data: bytes) -> int | None:
-    try:
-        return read_header(split(data).header).delivery_count or 0
-    except Exception:  # noqa: BLE001 - as above
-        return None
 
 
 # -- the body --------------------------------------------------------------------------------------------------------
@@ -297,7 +288,7 @@ class MessageLooks:
 
     def __init__(self, steering: Surroundings, client: ServiceBusClient, *, own: bool = False) -> None:
         self._steering = steering
-        self._row_of = row_of_own if own else row_of
+        self._own = own
         self._client = client
         self._wire: ReconnectingConnection | None = None
         self._turns = asyncio.Semaphore(LOOKS_AT_ONCE)
@@ -344,7 +335,7 @@ class MessageLooks:
                     read_bytes += len(data)
                     if not _belongs(found.state, kind) or not is_kept:
                         continue
-                    rows.append(self._row_of(data))
+                    rows.append(row_of(data, own=self._own))
                     page_bytes += _bytes_of(rows[-1])
                     if len(rows) >= count or page_bytes >= MAX_PAGE_BYTES:
                         break
@@ -373,7 +364,7 @@ class MessageLooks:
         async with self._look(path) as wire:
             for data in await self._peek(wire, path, kind, number, 1):
                 if broker_properties(data).sequence_number == number:
-                    read_at, row = self._steering.clock(), self._row_of(data)
+                    read_at, row = self._steering.clock(), row_of(data, own=self._own)
                     return content_of(data, row, read_at=read_at, from_byte=max(0, from_byte))
         raise IllegalEventError(f"message {number} is not in the queue any more: it was moved, or it expired")
 
@@ -458,6 +449,7 @@ UNCHANGED_SECONDS: Final = 900.0
 MAX_PEEKED: Final = 200
 """Dead letters that one look reads, from the first."""
 MAX_REASONS: Final = 5
+"""Reasons of dead letters that are named, for each queue."""
 OTHER_REASONS: Final = "other reasons"
 NO_REASON: Final = "no reason given"
 

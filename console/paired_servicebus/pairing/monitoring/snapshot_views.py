@@ -44,7 +44,7 @@ from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.monitoring.backlog_inspection import DepthPoller, ParkedFigures, UnusedQueues
-from paired_servicebus.pairing.monitoring.message_looks import Peeks
+from paired_servicebus.pairing.monitoring.message_looks import MAX_REASONS, Peeks
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
 from paired_servicebus.pairing.syphon.amqp_pump import RECENT
 from paired_servicebus.pairing.syphon.syphon import Syphon
@@ -125,7 +125,7 @@ class SyphonReport:
     def _read_at(self, queues: Collection[int]) -> float | None:
         """Return the oldest reading of these queues; None: one has no reading."""
         reads = [self._poller.found[index] for index in queues]
-        return None if None in reads else min((one.read_at for one in reads if one is not None), default=None)
+        return None if None in reads else min((one.at for one in reads if one is not None), default=None)
 
     def _unexplained_in(self, index: int) -> int:
         if not self._steering.machine.may_pump(index):
@@ -249,11 +249,8 @@ class UnmovedMessages:
     def _parked(self, queues: Collection[int]) -> tuple[int, float]:
         """Return the messages in these queues when last read, and the time of the oldest reading."""
         read = [one for index, one in self._poller.found.items() if one is not None and index in queues]
-        return sum(one.depth.messages for one in read), min((one.read_at for one in read), default=0.0)
+        return sum(one.depth.messages for one in read), min((one.at for one in read), default=0.0)
 
-
-MAX_REASONS: Final = 5
-"""Reasons for dead-lettering in a snapshot, for each queue."""
 
 SILENT_SECONDS: Final = 5.0
 """Seconds without a token after which a credential is said to hang; less where `send_timeout` is."""
@@ -362,7 +359,7 @@ def queues(
                 depth=sample.depth.messages if sample is not None else None,
                 dead_lettered=sample.depth.dead_lettered if sample is not None else None,
                 size_bytes=sample.depth.size_bytes if sample is not None else None,
-                read_at=sample.read_at if sample is not None else None,
+                read_at=sample.at if sample is not None else None,
                 read_every=poller.every,
                 moved=progress.moved if progress is not None else 0,
                 pump_text=progress.line if progress is not None else "",

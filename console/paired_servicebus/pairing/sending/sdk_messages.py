@@ -348,11 +348,6 @@ class EncodedBatch(ServiceBusMessageBatch):
         return self
 
 
-def size_of(message: Sendable) -> int:
-    """Return the message's size in a batch, in bytes."""
-    return EncodedBatch(sys.maxsize).filled([message]).size_in_bytes
-
-
 def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
     """Pack the messages, in order, into batches of at most `limit` bytes; a single message may exceed it."""
     packs: list[list[Sendable]] = []
@@ -361,8 +356,8 @@ def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
         try:
             batch.append(message)
         except MessageSizeExceededError:
-            batch = EncodedBatch(max_size_in_bytes=max(limit, size_of(message)))
-            batch.append(message)
+            size = EncodedBatch(sys.maxsize).filled([message]).size_in_bytes
+            batch = EncodedBatch(max_size_in_bytes=max(limit, size)).filled([message])
             packs.append([])
         if not packs:
             packs.append([])
@@ -382,13 +377,9 @@ def too_large(
     """
     if batch is not None and batch.size_in_bytes <= _SAFE_BYTES:
         return 0
-    return sum(not _is_small(message) and _exceeds(message, path, limit()) for message in messages)
-
-
-def _is_small(message: Sendable) -> bool:
-    """Return whether its body is far from any limit: an entity that accepted it limits its properties to 64 KB."""
-    return raw_of(message).body_type is _DATA and body_bytes(message) <= SMALL_BODY_BYTES
-
-
-def _exceeds(message: Sendable, path: str, limit: int) -> bool:
-    return body_bytes(message) > limit or exceeds(encoded(message), path, limit)
+    return sum(
+        (body_bytes(message) > limit() or exceeds(encoded(message), path, limit()))
+        for message in messages
+        # an entity that accepted a small body limits its properties to 64 KB
+        if raw_of(message).body_type is not _DATA or body_bytes(message) > SMALL_BODY_BYTES
+    )

@@ -68,14 +68,6 @@ STOPPING_SECONDS: Final = 5.0
 
 T = TypeVar("T")
 
-Remake = Callable[[], Awaitable[str]]
-"""Makes the pump's queue again; returns why it is still missing and the remedy, or ""."""
-
-
-async def leave_gone() -> str:
-    """Do nothing, for a pump whose queue is not in use."""
-    return ""
-
 
 class PendingAnswers:
     """Requests that lock or settle messages: a stop cancels none of them, since their answers name the locks."""
@@ -109,7 +101,8 @@ class Pump(ABC, Generic[M]):
         index, path: the backlog queue's.
         progress: shared with a pump of the other kind that replaces this one.
         intake: limits the messages that it takes.
-        remake: makes a missing queue again.
+        remake: makes a missing queue again; returns why it is still missing and the remedy, or "". None: it stays
+            missing.
     """
 
     def __init__(
@@ -120,7 +113,7 @@ class Pump(ABC, Generic[M]):
         path: str,
         progress: PumpProgress | None = None,
         intake: IntakeLimit | None = None,
-        remake: Remake = leave_gone,
+        remake: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self.index = index
         self.path = path
@@ -173,7 +166,9 @@ class Pump(ABC, Generic[M]):
         pause = max(pause, policy.syphon_retry_interval)
         if judgement.kind is FailureKind.BUSY:
             pause = max(pause, policy.throttle_wait)
-        todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
+        todo = ""
+        if judgement.kind is FailureKind.NOT_FOUND and self._remake is not None:
+            todo = await self._remake()
         self.report_failure(judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
 

@@ -38,10 +38,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
 )
 from paired_servicebus.pairing.sending.sender_link import BROKEN, SdkSenderLink, close_link
 from paired_servicebus.pairing.syphon.amqp_delivery import MANAGED
-from paired_servicebus.pairing.syphon.amqp_pump import (
-    STOPPING_SECONDS,
-    Pump,
-)
+from paired_servicebus.pairing.syphon.amqp_pump import STOPPING_SECONDS, Pump
 
 
 class SdkBacklogMessage(pump_events.PumpMessage):
@@ -54,10 +51,10 @@ class SdkBacklogMessage(pump_events.PumpMessage):
         received: ServiceBusReceivedMessage,
         enclosed: EnvelopeProperties | None,
         *,
-        message_id: str,
         is_recalled: bool,
     ) -> None:
         path = enclosed.path if enclosed is not None else ""
+        message_id = text(received.message_id) if received.message_id is not None else ""
         number = received.sequence_number or -id(received)
         super().__init__(path, path.casefold(), number, message_id, 0, 0.0, is_recalled=is_recalled)
         self.received = received
@@ -267,7 +264,7 @@ class SdkPump(Pump[SdkBacklogMessage]):
                 enclosed = replace(enclosed, time_to_live=time_left(enclosed, parked_at=at, now=now, elapsed=elapsed))
         except EnvelopeError as error:
             fault = str(error)
-        message = SdkBacklogMessage(received, enclosed, message_id=_id(received), is_recalled=is_recalled)
+        message = SdkBacklogMessage(received, enclosed, is_recalled=is_recalled)
         return pump_events.MessageArrived(message, self._steering.clock(), fault)
 
     async def _perform(self, receiver: ServiceBusReceiver, effect: pump_events.PumpEffect[SdkBacklogMessage]) -> None:
@@ -381,10 +378,6 @@ def _path(message: ServiceBusReceivedMessage) -> str:
         return destination_of(message.raw_amqp_message).path
     except EnvelopeError:
         return ""
-
-
-def _id(message: ServiceBusReceivedMessage) -> str:
-    return text(message.message_id) if message.message_id is not None else ""
 
 
 async def _settle_by_token(link: ServiceBusReceiver, status: str, tokens: list[Any]) -> None:

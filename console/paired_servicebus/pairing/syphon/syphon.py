@@ -24,6 +24,7 @@ from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage, 
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from paired_servicebus.core.backlog.backlog_totals import DepthRead
 from paired_servicebus.core.backlog.queue_settings import queue_index
 from paired_servicebus.core.errors import (
     EnvelopeError,
@@ -42,13 +43,13 @@ from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnecti
 from paired_servicebus.pairing.amqp_client.endpoint import SERVER_BUSY
 from paired_servicebus.pairing.amqp_client.reconnecting import peek, update_disposition
 from paired_servicebus.pairing.envelope_codec import broker_properties, strip_dead_letter
-from paired_servicebus.pairing.management.backlog_queues import DepthSample, QueueRecreator
+from paired_servicebus.pairing.management.backlog_queues import QueueRecreator
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink, close_link
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
-from paired_servicebus.pairing.syphon.amqp_pump import RECENT, AmqpPump, Pump, Remake, leave_gone
+from paired_servicebus.pairing.syphon.amqp_pump import RECENT, AmqpPump, Pump
 from paired_servicebus.pairing.syphon.sdk_pump import SdkDelivery, SdkPump
 from servicebus_amqp.encoding.performatives import ACCEPTED, RELEASED
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived
@@ -522,16 +523,12 @@ class Syphon:
 
     def _pump(self, index: int, path: str, progress: PumpProgress, wires: ConnectionPair | None = None) -> Pump[Any]:
         """Return a queue's pump: on these connections of our own; None: on the SDK."""
-        kept: dict[str, Any] = {"index": index, "path": path, "progress": progress, "remake": self._remake(index, path)}
+        is_in_use = self._queues.get(index) == path  # a missing stranded queue has nothing left to move
+        remake = partial(self._remaker.remake, index) if self._remaker is not None and is_in_use else None
+        kept: dict[str, Any] = {"index": index, "path": path, "progress": progress, "remake": remake}
         if wires is None:
             return SdkPump(self._steering, self._secondary, self._courier, **kept)
         return AmqpPump(self._steering, wires.secondary, wires.courier, **kept)
-
-    def _remake(self, index: int, path: str) -> Remake:
-        """Return the function that makes a queue again; a missing stranded queue has nothing left to move."""
-        if self._remaker is None or self._queues.get(index) != path:
-            return leave_gone
-        return partial(self._remaker.remake, index)
 
     def _use_amqp(self) -> None:
         """Replace the pumps by pumps on our own AMQP, or store the reason why not."""
@@ -634,14 +631,14 @@ class Syphon:
         self.history.append((moved - self._counted) / seconds)
         self._counted, self._counted_at = moved, now
 
-    def know(self, found: Mapping[int, DepthSample | None]) -> None:
+    def know(self, found: Mapping[int, DepthRead | None]) -> None:
         """Pass each pump a new reading of its queue that was made while it moved nothing."""
         for index, pump in self.pumps.items():
             sounding = found.get(index)
-            if sounding is None or sounding.read_at <= self._read_at.get(index, 0.0):
+            if sounding is None or sounding.at <= self._read_at.get(index, 0.0):
                 continue
-            self._read_at[index] = sounding.read_at
-            if sounding.read_at - (pump.progress.last_moved_at or 0.0) > RECENT:
+            self._read_at[index] = sounding.at
+            if sounding.at - (pump.progress.last_moved_at or 0.0) > RECENT:
                 pump.holds(sounding.depth.messages - sounding.depth.scheduled)
 
     @property
