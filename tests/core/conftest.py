@@ -108,7 +108,7 @@ class Told:
     def picture(self) -> tuple[object, ...]:
         """Everything that can be asked of the machine, apart from it."""
         machine = self.machine
-        rules = (machine.pauses.all, machine.next_deadline, machine.destinations.circuits())
+        rules = (machine.pauses.all, machine.next_deadline, tuple(machine.destinations.open.values()))
         return deepcopy((machine.entities(), machine.rotation.places, *rules))
 
     def pings(self) -> list[SendPing]:

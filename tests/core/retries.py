@@ -7,4 +7,4 @@ from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 
 def next_try(destinations: DestinationCircuits) -> float | None:
     """Return the time of the first retry; None: no destination fails."""
-    return min((circuit.retry_at for circuit in destinations.circuits()), default=None)
+    return min((circuit.retry_at for circuit in destinations.open.values()), default=None)

@@ -175,7 +175,7 @@ def test_a_success_forgets_everything(destinations: DestinationCircuits) -> None
 def test_a_circuit_says_since_when_why_and_how_often(destinations: DestinationCircuits) -> None:
     fail(destinations, NOW)
     fail(destinations, NOW + 1, FailureKind.FULL)
-    (circuit,) = destinations.circuits()
+    (circuit,) = destinations.open.values()
     found = (circuit.path, circuit.since, circuit.reason, circuit.failures, circuit.retry_at)
     assert found == ("orders", NOW, "entity full", 2, NOW + 3)
 
@@ -259,12 +259,12 @@ class AnyTries(RuleBasedStateMachine):
     @rule()
     def is_accepted(self) -> None:
         began, self.missing = self.under_way.pop(0), []
-        circuit = self.made.circuit("orders")
+        circuit = self.made.open.get("orders")
         if self.made.delivered("orders", at=self.now, sent_at=began):
             assert circuit is not None
             assert began > circuit.failed_at, "an earlier try proves nothing"
             assert self.now >= self.busy_until
-            assert self.made.circuit("orders") is None
+            assert "orders" not in self.made.open
 
     @invariant()
     def every_wait_ends(self) -> None:

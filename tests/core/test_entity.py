@@ -166,7 +166,7 @@ ROUTE = st.none() | st.integers(0, QUEUES - 1)
 
 
 def picture(pairing: PairingMachine) -> tuple[object, ...]:
-    rules = (pairing.pauses.all, pairing.next_deadline, pairing.destinations.circuits())
+    rules = (pairing.pauses.all, pairing.next_deadline, tuple(pairing.destinations.open.values()))
     return deepcopy((pairing.entities(), pairing.rotation.places, *rules))
 
 

@@ -107,7 +107,7 @@ def test_too_large_or_invalid_is_dead_lettered(pump: Pump, kind: FailureKind) ->
     pump.arrive(message)
     effects = pump.fail(kind, message)
     assert effects[-1] == e.DeadLetter(message, f"orders refused it: {kind}")
-    assert not pump.pairing.destinations.circuits(), "the destination is not at fault"
+    assert not pump.pairing.destinations.open, "the destination is not at fault"
 
 
 def test_a_failure_that_several_may_have_caused_is_nobodys_fault(pump: Pump) -> None:

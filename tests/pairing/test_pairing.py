@@ -415,7 +415,7 @@ async def test_without_the_option_an_outage_of_the_secondary_ends_pairing(
 ) -> None:
     world.fault("refused", namespace="secondary")
     ensure = backlog_queues.ensure
-    monkeypatch.setattr(backlog_queues, "ensure", lambda *given, **named: ensure(*given, **named, patience=0.1))
+    monkeypatch.setattr(backlog_queues, "ensure", lambda *given, **named: ensure(*given, **named | {"patience": 0.1}))
     with pytest.raises(NamespaceUnreachableError, match="start_degraded") as refused:
         await world.pair()
     assert refused.value.is_outage

@@ -431,7 +431,7 @@ async def test_attempts_are_not_counted_by_the_queue(world: World, monkeypatch: 
     put(world, [parked("orders", "x")])
 
     def attempts() -> int:
-        circuit = paired._steering.machine.destinations.circuit("orders")
+        circuit = paired._steering.machine.destinations.open.get("orders")
         return circuit.failures if circuit is not None else 0
 
     await until(lambda: attempts() >= 5)

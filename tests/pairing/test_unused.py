@@ -29,6 +29,7 @@ from paired_servicebus.core.errors import BacklogUnavailableError, CleanUpError,
 from paired_servicebus.core.model.command import Command
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead, Warned
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.pump.pump_machine import PumpProgress
 from paired_servicebus.engine.commands.guard import CommandContext, StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
@@ -155,7 +156,7 @@ async def test_where_management_fails_it_stays_and_is_open(world: World, monkeyp
     paired = await paired_beside(world)
     for call in ("queues", "depth", "set_status", "delete_queue"):
         quiet(world, SPARE)
-        real = getattr(paired._admin, call)
+        real = getattr(paired.secondary_admin, call)
 
         async def fails(*arguments: Any, call: str = call, real: Any = real) -> Any:
             if call != "set_status" or arguments[1] is QueueStatus.SEND_DISABLED:
@@ -163,7 +164,7 @@ async def test_where_management_fails_it_stays_and_is_open(world: World, monkeyp
             return await real(*arguments)
 
         with monkeypatch.context() as broken:
-            broken.setattr(paired._admin, call, fails)
+            broken.setattr(paired.secondary_admin, call, fails)
             with pytest.raises(CleanUpError, match=f"{SPARE} stays"):
                 await paired.clean_up(SPARE)
         assert await status_of(world, SPARE) == QueueStatus.ACTIVE, call
@@ -177,7 +178,7 @@ async def test_a_listing_that_fails_is_said_and_keeps_what_was_read(
     async def fails(prefix: str) -> Any:
         raise ServiceRequestError("no route")
 
-    monkeypatch.setattr(paired._admin, "queues", fails)
+    monkeypatch.setattr(paired.secondary_admin, "queues", fails)
     before = paired.unused_view()
     await paired._unused.look()
     assert paired.unused_view().trouble
@@ -621,8 +622,8 @@ async def test_without_the_right_it_says_what_to_do_and_asks_once_a_minute(world
     tries = paired._syphon._remaker  # type: ignore[union-attr]
     assert await tries.remake(0) == trouble[0]  # type: ignore[union-attr]
     assert admin.created == [queue_path()]
-    assert await paired._syphon._remake(7, queue_path(7))() == ""  # type: ignore[union-attr]
-    assert admin.created == [queue_path()]
+    stranded = paired._syphon._pump(7, queue_path(7), PumpProgress())  # type: ignore[union-attr]
+    assert stranded._remake is None
     admin.refusal = None
     tries._next.clear()  # type: ignore[union-attr] # a minute later
     await until(lambda: any("made again, with" in text for text in warnings(world)))

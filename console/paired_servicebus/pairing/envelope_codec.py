@@ -533,16 +533,13 @@ def _application_properties(section: bytes | None) -> tuple[envelope.EnvelopePro
     if at != end or count % 2 or not places:
         return _any_application_properties(section)
     kept = count - 2 * len(places)
-    enclosed = _enclosed(b"".join([section[key:after] for key, after in places]))
+    pairs = b"".join([section[key:after] for key, after in places])
+    enclosed = (_known_envelope if len(pairs) <= REMEMBERED_BYTES else _read_envelope)(pairs)
     return enclosed, described(APPLICATION_PROPERTIES, _map(kept, _cut(section, first, end, places))) if kept else None
 
 
-def _enclosed(pairs: bytes) -> envelope.EnvelopeProperties:
-    """Return the envelope in these pairs; those of one destination are usually equal."""
-    return _known_envelope(pairs) if len(pairs) <= REMEMBERED_BYTES else _read_envelope(pairs)
-
-
 def _read_envelope(pairs: bytes) -> envelope.EnvelopeProperties:
+    """Return the envelope in these pairs; those of one destination are usually equal."""
     found: list[tuple[bytes, object]] = []
     at = 0
     while at < len(pairs):
@@ -638,15 +635,11 @@ def _header_ttl(section: bytes | None) -> int | None:
 
 def _properties(section: bytes | None, session_id: str | None, ttl: int | None, now_ms: int) -> bytes | None:
     """Return the properties with the session and, for a time to live, its begin and end."""
-    if section is None:
-        if session_id is None and ttl is None:
-            return None
-        items = [NULL] * (_GROUP + 1)
-    else:
-        if session_id is None and ttl is None and section[3] == _LIST8 and section[5] <= _GROUP:
-            return section
-        items = list_items(section, _GROUP + 1)
-    if session_id is None and ttl is None and section is not None and items[_GROUP] == NULL:
+    is_same = session_id is None and ttl is None
+    if is_same and (section is None or (section[3] == _LIST8 and section[5] <= _GROUP)):
+        return section
+    items = [NULL] * (_GROUP + 1) if section is None else list_items(section, _GROUP + 1)
+    if is_same and items[_GROUP] == NULL:
         return section
     items[_GROUP] = NULL if session_id is None else encode(session_id)
     if ttl is not None:

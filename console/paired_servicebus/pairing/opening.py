@@ -44,12 +44,12 @@ from paired_servicebus.core.model.policy import JournalKind, PingKind, Policy, P
 from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.pairing.amqp_client.endpoint import SAS, Endpoint, proxy_authorization, tls_context, token_for
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.backlog_queues import LIST_SECONDS, START_SECONDS, DegradedStart
+from paired_servicebus.pairing.management.backlog_queues import START_SECONDS, DegradedStart
 from paired_servicebus.pairing.management.management_port import Management, SecondaryAdmin, management_of
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, register_client
-from paired_servicebus.pairing.sending.pairing_links import Standby
+from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks, Standby
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 
 DEFAULTS = Policy()
@@ -321,10 +321,8 @@ class _Opening:
         info = info if info.name else replace(info, name=first_label(self.hosts[1]))
         tasks = TaskOwner()
         await tasks.open()
-        steering, gate = (
-            PairingRuntime(PairingMachine(self.policy, queues=found.paths), tasks, judge, on_event),
-            OpenLimiter(),
-        )
+        machine, gate = PairingMachine(self.policy, queues=found.paths), OpenLimiter()
+        steering = PairingRuntime(machine, tasks, judge, on_event)
         standby = Standby(steering, self.options.secondary_client, found.paths, gate, assumed=info.message_limit)
         degraded = None
         if missing is not None:
@@ -341,8 +339,7 @@ class _Opening:
             receiving=self.receiving,
             primary=name,
             secondary=info,
-            gate=gate,
-            standby=standby,
+            primaries=PrimaryLinks(steering, self.primary, gate, standby),
             degraded=degraded,
         )
         for text in self.policy.remarks:
@@ -363,7 +360,7 @@ class _Opening:
     async def _find(self, admin: Management, name: str) -> tuple[queue_settings.BacklogQueues, PairingError | None]:
         """Return the backlog queues; for a degraded start the expected ones, and the failure to find them."""
         count, is_optional = self.policy.backlog_queue_count, self.policy.start_degraded or self.must_start
-        patience = START_SECONDS if is_optional else LIST_SECONDS
+        patience = START_SECONDS if is_optional else backlog_queues.LIST_SECONDS
         try:
             return await backlog_queues.ensure(admin, name, count, patience=patience, host=self.hosts[1]), None
         except (NamespaceUnreachableError, BacklogQueueError) as error:

@@ -75,8 +75,7 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, boun
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, GivenIds
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
-from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks, Standby
-from paired_servicebus.pairing.sending.sender_link import OpenLimiter
+from paired_servicebus.pairing.sending.pairing_links import PrimaryLinks
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 ALARM_SECONDS: Final = 5
@@ -300,8 +299,7 @@ class PairedServiceBusClient(OperatorOrders):
         receiving: ServiceBusClient,
         primary: str,
         secondary: NamespaceInfo,
-        gate: OpenLimiter,
-        standby: Standby,
+        primaries: PrimaryLinks,
         degraded: DegradedStart | None,
     ) -> None:
         self.primary_name = primary
@@ -311,13 +309,14 @@ class PairedServiceBusClient(OperatorOrders):
         self._primary = primary_client
         self._receiving = receiving
         """The primary's client with the retries of the application's receivers."""
-        self._secondary = secondary_client
-        self._admin = admin
+        self.secondary_client = secondary_client
+        """The secondary namespace's, closed with the pairing; `secondary_admin`: its management."""
+        self.secondary_admin = admin
         self._steering = steering
         self._found = found
         self._queues = queues = found.paths
-        self._primaries = PrimaryLinks(steering, primary_client, gate, standby)
-        self._standby = standby
+        self._primaries = primaries
+        self._standby = primaries.standby
         self._degraded = degraded
         self._syphon: Syphon | None = None
         self.looks = PollWatchers(steering.clock, steering.changed)
@@ -360,8 +359,8 @@ class PairedServiceBusClient(OperatorOrders):
             tasks.start(self._degraded.run(self._completed), name="the completion of the pairing")
         tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
-            remaker = QueueRecreator(steering, self._admin, self._found)
-            self._syphon = Syphon(steering, self._primary, self._secondary, self._queues, remaker)
+            remaker = QueueRecreator(steering, self.secondary_admin, self._found)
+            self._syphon = Syphon(steering, self._primary, self.secondary_client, self._queues, remaker)
             self._parked.pumps = self._syphon.pumps
             self._syphon_report = SyphonReport(steering, self._poller, self._parked)
             self._syphon.start()
@@ -526,7 +525,7 @@ class PairedServiceBusClient(OperatorOrders):
         if self._syphon is not None:
             await self._syphon.close()
         await asyncio.gather(self._primaries.close(), self._standby.close())
-        clients: list[Any] = [self._primary, self._secondary, self._admin]
+        clients: list[Any] = [self._primary, self.secondary_client, self.secondary_admin]
         if self._receiving is not self._primary:
             clients.append(self._receiving)
         for client in clients:
@@ -537,18 +536,6 @@ class PairedServiceBusClient(OperatorOrders):
         steering.write_rest()
         for act in self._afterwards:
             await act()
-
-    # -- for the engine around it -----------------------------------------------------------------------------
-
-    @property
-    def secondary_client(self) -> ServiceBusClient:
-        """The secondary namespace's client; closed with the pairing."""
-        return self._secondary
-
-    @property
-    def secondary_admin(self) -> Management:
-        """The secondary namespace's management; closed with the pairing."""
-        return self._admin
 
     # -- views ----------------------------------------------------------------------------------------------
 
@@ -619,7 +606,7 @@ class PairedServiceBusClient(OperatorOrders):
         """Return what is wrong and in no view."""
         steering, poller = self._steering, self._poller
         degraded = self._degraded.trouble if self._degraded is not None else None
-        clients = {self.primary_name: self._primary, self.secondary_name: self._secondary}
+        clients = {self.primary_name: self._primary, self.secondary_name: self.secondary_client}
         found = [
             *steering.refused_credentials.troubles(steering.clock()),
             *snapshot_views.silent_credentials(clients, steering.policy.send_timeout),

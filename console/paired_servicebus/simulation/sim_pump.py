@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from paired_servicebus.core.errors import EnvelopeError, PairedError
 from paired_servicebus.core.model.envelope import EnvelopeProperties, unwrap
@@ -45,7 +45,6 @@ from paired_servicebus.core.pump.pump_events import (
     Relock,
 )
 from paired_servicebus.simulation.run_plan import LOCK
-from paired_servicebus.simulation.run_record import PumpEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, unpark
 from paired_servicebus.simulation.virtual_clock import SimProcess, Steps
@@ -66,16 +65,6 @@ OF_THE_LINK: Final = frozenset({FailureKind.TOO_LARGE})
 IN_DOUBT: Final = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION})
 
 
-class LanePump(Protocol):
-    """A pump, as deliveries use it."""
-
-    queue: SimBacklogQueue
-    watch: PumpEvents
-
-    def apply(self, event: PumpEvent[SimBacklogMessage]) -> object:
-        """Step the pump's machine and perform its effects."""
-
-
 class SimBacklogMessage(PumpMessage):
     """A backlog message with its lock, and the envelope's contents; None: it is unreadable."""
 
@@ -83,7 +72,7 @@ class SimBacklogMessage(PumpMessage):
 
     def __init__(
         self,
-        pump: LanePump,
+        pump: SimPump,
         held: HeldMessage,
         lock: int,
         content: EnvelopeProperties | None,
@@ -132,7 +121,7 @@ class SimDelivery:
 
     # -- used by pumps ------------------------------------------------------------------------------------------------
 
-    def room(self, key: str, pump: LanePump) -> int:
+    def room(self, key: str, pump: SimPump) -> int:
         """Return how many more messages the destination may get."""
         lane = self._lanes.get((key, pump.queue.index if self._apart else None))
         return 1 if lane is None else 2 * PACK - lane.under_way - len(lane.waiting)
@@ -148,7 +137,7 @@ class SimDelivery:
             lane.is_busy = True
             self.clock.start(self._send_all(message.path, message.key, lane), self.engine.processes)
 
-    def withdraw(self, pump: LanePump, numbers: set[int] | None = None) -> list[SimBacklogMessage]:
+    def withdraw(self, pump: SimPump, numbers: set[int] | None = None) -> list[SimBacklogMessage]:
         """Remove and return a pump's unsent messages: all of them, or of these numbers."""
         found: list[SimBacklogMessage] = []
         for lane in self._lanes.values():
@@ -254,8 +243,8 @@ class SimDelivery:
         return failures
 
 
-def _by_pump(messages: Iterable[SimBacklogMessage]) -> Iterable[tuple[LanePump, list[SimBacklogMessage]]]:
-    found: dict[LanePump, list[SimBacklogMessage]] = {}
+def _by_pump(messages: Iterable[SimBacklogMessage]) -> Iterable[tuple[SimPump, list[SimBacklogMessage]]]:
+    found: dict[SimPump, list[SimBacklogMessage]] = {}
     for message in messages:
         found.setdefault(message.pump, []).append(message)
     return found.items()
@@ -371,15 +360,11 @@ class SimPump:
             first = min(message.lock_ends for message in machine.messages())
             until = min(until, max(first - RENEWAL, clock.now + TICK))
         self.queue.waiters[self.wake] = None
-        process = clock.current
-        self._waiting = process, process.turn
-        clock.wake(until, process, process.turn)
-        yield
-        self._waiting = None
+        yield from self.wait(until)
 
     def _next_try(self) -> float:
         """Return when a failed destination is tried again; infinity: never, or it is being tried."""
-        now, circuits = self.clock.now, self.engine.machine.destinations.circuits()
+        now, circuits = self.clock.now, self.engine.machine.destinations.open.values()
         return max(min((one.retry_at for one in circuits if one.retry_at > now), default=inf), now + TICK)
 
     def wait(self, until: float) -> Steps:

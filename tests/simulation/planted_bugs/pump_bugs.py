@@ -206,7 +206,7 @@ def old_success(self: DestinationCircuits, path: str, *, at: float, sent_at: flo
 
 
 def old_miss(self: DestinationCircuits, path: str, *, at: float, kind: FailureKind, reason: str) -> Circuit:
-    before = self.circuit(path)
+    before = self.open.get(path.casefold())
     since = None if before is None else before.missing_since
     circuit = shipped_failed(self, path, at=at, kind=kind, reason=reason)
     if kind is FailureKind.NOT_FOUND and since is not None:
@@ -220,7 +220,7 @@ def short_rest(self: DestinationCircuits, path: str, *, at: float, kind: Failure
 
 
 def missing_at_once(self: DestinationCircuits, path: str, at: float) -> str:
-    circuit = self.circuit(path)
+    circuit = self.open.get(path.casefold())
     return "" if circuit is None or circuit.missing_since is None else "not found"
 
 

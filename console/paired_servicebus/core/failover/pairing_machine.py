@@ -458,12 +458,6 @@ class PairingMachine:
         in_a_row = entity.pings_in_a_row >= self.policy.failback_pings
         return in_a_row and at - entity.since >= self.policy.cool_down
 
-    def _forced(self, event: e.Forced) -> list[Effect]:
-        return self._by_hand(event, Trigger.FORCE, "forced")
-
-    def _pinned(self, event: e.Pinned) -> list[Effect]:
-        return self._by_hand(event, Trigger.PIN, "pinned")
-
     def _released(self, event: e.EntityReleased) -> list[Effect]:
         quiet = self.quiet.is_quiet(event.entity.casefold(), at=event.at)
         return self._by_hand(event, self._known(event.entity).release_trigger(quiet=quiet), "released")
@@ -476,16 +470,13 @@ class PairingMachine:
         entity = replace(entity, by=event.by, by_why=event.why)
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
 
-    def _syphon_paused(self, event: e.SyphonPaused) -> list[Effect]:
+    def _syphon_ordered(self, event: e.SyphonPaused | e.SyphonResumed) -> list[Effect]:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
-        self.pauses.pause(event)
-        return [Announce(event)]
-
-    def _syphon_resumed(self, event: e.SyphonResumed) -> list[Effect]:
-        if event.queue is not None:
-            self._refuse_unknown_queue(event.queue)
-        self.pauses.resume(event)
+        if isinstance(event, SyphonPaused):
+            self.pauses.pause(event)
+        else:
+            self.pauses.resume(event)
         return [Announce(event)]
 
     def _known(self, path: str) -> Entity:
@@ -542,9 +533,9 @@ _HANDLERS: dict[type[e.Event], Callable[[PairingMachine, Any], list[Effect]]] = 
     e.EntityProbed: PairingMachine._entity_probed,
     e.PingAccepted: PairingMachine._ping_accepted,
     e.PingFailed: PairingMachine._ping_failed,
-    e.Forced: PairingMachine._forced,
-    e.Pinned: PairingMachine._pinned,
+    e.Forced: lambda machine, event: machine._by_hand(event, Trigger.FORCE, "forced"),
+    e.Pinned: lambda machine, event: machine._by_hand(event, Trigger.PIN, "pinned"),
     e.EntityReleased: PairingMachine._released,
-    e.SyphonPaused: PairingMachine._syphon_paused,
-    e.SyphonResumed: PairingMachine._syphon_resumed,
+    e.SyphonPaused: PairingMachine._syphon_ordered,
+    e.SyphonResumed: PairingMachine._syphon_ordered,
 }

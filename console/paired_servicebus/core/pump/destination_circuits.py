@@ -40,7 +40,7 @@ class DestinationCircuits:
         self.stalled: set[str] = set()
         """Casefolded paths of destinations that owe answers: their unsent messages are deferred, to let others pass."""
         self.open: dict[str, Circuit] = {}
-        """The circuits of failing destinations, by casefolded path."""
+        """The circuits of failing destinations, by casefolded path; a success removes one."""
         self._absent: dict[str, tuple[float, float]] = {}
         """The first and the latest "not found" of a run of pings, by casefolded path."""
         self._ping_gap = max(MAX_RUN_GAP_SECONDS, 2 * ping_interval)
@@ -112,11 +112,3 @@ class DestinationCircuits:
         if min(at, circuit.failed_at) - circuit.missing_since < self._undeliverable_after:
             return ""
         return missing(path, at - circuit.missing_since)
-
-    def circuit(self, path: str) -> Circuit | None:
-        """Return the destination's circuit; None: no failure since its last success."""
-        return self.open.get(path.casefold())
-
-    def circuits(self) -> tuple[Circuit, ...]:
-        """Return the circuits of all failing destinations."""
-        return tuple(self.open.values())

@@ -409,16 +409,13 @@ class PumpMachine(Generic[M]):
             if limit is not None:
                 text = f"the limit is {limit:,.0f} messages a second, and rises again with its capacity"
                 news.append(pairing_events.Warned(at=at, about="syphon", text=f"{path} is throttled: {text}"))
-        is_new = destinations.circuit(path) is None
+        is_new = path.casefold() not in destinations.open
         circuit = destinations.failed(path, at=at, kind=kind, reason=failure.reason)
         if is_new:
             news.append(
                 pairing_events.DestinationFailed(at=at, entity=path, reason=failure.reason, retry_at=circuit.retry_at)
             )
         return (e.Publish(news),) if news else ()
-
-    def _withheld(self, event: e.DeliveryWithheld[M]) -> Effects[M]:
-        return self._hold_back(event.messages, event.at)
 
     def _hold_back(self, messages: Sequence[M], at: float) -> Effects[M]:
         """Defer messages whose destination accepts nothing now, or dead-letter them if it is missing for too long."""
@@ -579,7 +576,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Any], Effects[Any]]]] = {
     e.MessageArrived: PumpMachine._arrived,
     e.MessagesAccepted: PumpMachine._accepted,
     e.DeliveryFailed: PumpMachine._failed,
-    e.DeliveryWithheld: PumpMachine._withheld,
+    e.DeliveryWithheld: lambda machine, event: machine._hold_back(*event),
     e.MessagesSettled: PumpMachine._settled,
     e.LocksLost: PumpMachine._locks_lost,
     e.MessagesWithdrawn: PumpMachine._withdrawn,

@@ -407,7 +407,7 @@ class DegradedStart:
             rotation.pull(index, at=now, reason=reason)
             steering.announce(QueuePulled(at=now, queue=index, reason=reason))
         steering.tell(Ticked(at=now))  # sets the timer for the probes
-        self._warn(f"the pairing started degraded: {self._reason}")
+        steering.warn("secondary", f"the pairing started degraded: {self._reason}")
 
     async def run(self, on_complete: OnComplete) -> None:
         """Try until every backlog queue exists."""
@@ -427,7 +427,7 @@ class DegradedStart:
             self._reason = found.warnings[-1]
         self._is_complete = True
         on_complete(found, await told(self._admin))
-        self._warn("the secondary answers: the pairing is complete")
+        self._steering.warn("secondary", "the secondary answers: the pairing is complete")
         await self._probe()
 
     async def _probe(self) -> None:
@@ -436,7 +436,3 @@ class DegradedStart:
         pulled = [place.index for place in steering.machine.rotation.places if place.pulled]
         if steering.perform is not None:
             await asyncio.gather(*(steering.perform(ProbeQueue(index)) for index in pulled))
-
-    def _warn(self, text: str) -> None:
-        log.warning("%s", text)
-        self._steering.warn("secondary", text)

@@ -552,11 +552,9 @@ class AtomAdmin:
         if found.element is None:
             return None
         if found.kind == "QueueDescription":
-            return _keeping(path, found)
-        keeping = [
-            _keeping(f"{path}/Subscriptions/{one.name}", one) async for one in self._listed("subscriptions", topic=path)
-        ]
-        return next((one for one in keeping if one), None if None in keeping else "")
+            return _keeping([(path, found.flag(_KEEPS))])
+        listed = self._listed("subscriptions", topic=path)
+        return _keeping([(f"{path}/Subscriptions/{one.name}", one.flag(_KEEPS)) async for one in listed])
 
     async def namespace(self) -> NamespaceInfo:
         """Return name and tier; Atom has neither region nor status."""
@@ -583,10 +581,13 @@ class AtomAdmin:
                     yield one
 
 
-def _keeping(path: str, found: Description) -> str | None:
-    """Return the path if the entity dead-letters expired messages; empty if not; None: unknown."""
-    kept = found.flag("DeadLetteringOnMessageExpiration")
-    return None if kept is None else path if kept else ""
+_KEEPS: Final = "DeadLetteringOnMessageExpiration"
+
+
+def _keeping(found: Iterable[tuple[str, bool | None]]) -> str | None:
+    """Return the first path whose entity dead-letters expired messages; empty: none does; None: unknown for one."""
+    flags = dict(found)
+    return next((path for path, keeps in flags.items() if keeps), None if None in flags.values() else "")
 
 
 def management_of(admin: SecondaryAdmin) -> Management:
@@ -710,22 +711,15 @@ class ArmAdmin:
 
     async def keeps_expired(self, path: str) -> str | None:
         try:
-            kept = _properties(await self._get(path)).dead_lettering_on_message_expiration
+            return _keeping([(path, _properties(await self._get(path)).dead_lettering_on_message_expiration)])
         except ResourceNotFoundError:
-            return await self._keeping_subscription(path)
-        return None if kept is None else path if kept else ""
-
-    async def _keeping_subscription(self, topic: str) -> str | None:
-        kept: str | None = ""
+            pass  # a topic
+        listed = self._client.subscriptions.list_by_topic(*self._where, _arm_name(path), **ONCE)
         try:
-            async for one in self._client.subscriptions.list_by_topic(*self._where, _arm_name(topic), **ONCE):
-                found = None if one.properties is None else one.properties.dead_lettering_on_message_expiration
-                if found:
-                    return f"{topic}/Subscriptions/{one.name}"
-                kept = None if found is None else kept
+            found = [(f"{path}/Subscriptions/{one.name}", one.properties) async for one in listed]
         except ResourceNotFoundError:
             return None
-        return kept
+        return _keeping((name, getattr(one, "dead_lettering_on_message_expiration", None)) for name, one in found)
 
     async def namespace(self) -> NamespaceInfo:
         """Return name, tier, region and status."""

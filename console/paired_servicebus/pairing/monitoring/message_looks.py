@@ -392,6 +392,8 @@ class MessageLooks:
         if self._looks >= MAX_LOOKS:
             raise MessagesUnknownError(f"unknown: {MAX_LOOKS} looks at messages are under way; try again")
         self._looks += 1
+        if self._idle is not None:
+            self._idle.cancel()
         try:
             async with asyncio.timeout(LOOK_SECONDS), self._turns:
                 yield self._connection()
@@ -401,23 +403,16 @@ class MessageLooks:
             raise MessagesUnknownError(f"unknown: {path} cannot be read: {reason}") from error
         finally:
             self._looks -= 1
-            self._close_when_idle()
+            if not self._looks:
+                self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end)
 
     def _connection(self) -> ReconnectingConnection:
         if self._wire is None:
             self._wire = ReconnectingConnection(Endpoint.of(self._client), name="messages")
         return self._wire
 
-    def _close_when_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_if_idle)
-
-    def _end_if_idle(self) -> None:
-        if self._looks:
-            self._close_when_idle()
-        elif self._wire is not None:
-            self._steering.tasks.start(self.close(), name="closing the connection for messages")
+    def _end(self) -> None:
+        self._steering.tasks.start(self.close(), name="closing the connection for messages")
 
     async def _peek(
         self, wire: ReconnectingConnection, path: str, kind: MessageKind, number: int, count: int

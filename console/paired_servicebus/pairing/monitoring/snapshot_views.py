@@ -163,13 +163,12 @@ class SyphonReport:
     def _circuits(self) -> list[Circuit]:
         """Return the open circuits of destinations without another reason, if their last answer is still current."""
         machine = self._steering.machine
-        circuits = machine.destinations.circuits()
+        circuits = machine.destinations.open
         if not circuits:
             return []  # the usual case, before a scan of many entities
         entities = {entity.path.casefold(): entity for entity in machine.entities()}
-        keys = [(circuit, circuit.path.casefold()) for circuit in circuits]
         paused = machine.pauses.destinations
-        return [one for one, key in keys if key not in paused and self._speaks(one, entities.get(key))]
+        return [one for key, one in circuits.items() if key not in paused and self._speaks(one, entities.get(key))]
 
     def _speaks(self, circuit: Circuit, entity: Entity | None) -> bool:
         """Return whether a destination's last answer is still current.
@@ -282,6 +281,9 @@ def _entity(
     tally, throttled = steering.tally(entity.path), steering.throttled_calls.waiting(entity.path, now)
     p99 = tally.times.p99
     is_slow = p99 is not None and p99 > SLOW_SHARE * steering.policy.send_timeout
+    slow = f"slow: 99 of 100 calls take up to {p99:.1f} s" if is_slow else ""
+    remarks = (why(entity), "" if carried else unseen(entity.state), slow)
+    route = "backlog" if tally.last_route.queue is None else str(tally.last_route)
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
@@ -289,8 +291,8 @@ def _entity(
     return EntityView(
         **{name: getattr(entity, name) for name in FACTS}
         | {"seconds_failed_over": entity.seconds_failed_over + running},
-        why=_why(entity, carried=carried) + (f"; slow: 99 of 100 calls take up to {p99:.1f} s" if is_slow else ""),
-        route=_route(entity, tally) if parks or not entity.diverting else NOWHERE,
+        why="; ".join(part for part in remarks if part),
+        route="primary" if not entity.diverting else route if parks else NOWHERE,
         sends_per_second=sum(count for _, count in tally.recent) / seconds if seconds else 0.0,
         accepted=primary.accepted if primary is not None else 0,
         diverted=sum(sends.accepted for sends in backlog),
@@ -317,20 +319,9 @@ def _entity(
     )
 
 
-def _why(entity: Entity, *, carried: bool) -> str:
-    unseen_ = "" if carried else unseen(entity.state)
-    return f"{why(entity)}; {unseen_}" if unseen_ else why(entity)
-
-
 def _sends(tally: Tally) -> tuple[RouteView, ...]:
     used = sorted(tally.routes.items(), key=lambda pair: -1 if pair[0].queue is None else pair[0].queue)
     return tuple(RouteView(route=str(route), accepted=it.accepted, failed=it.failed) for route, it in used)
-
-
-def _route(entity: Entity, tally: Tally) -> str:
-    if not entity.diverting:
-        return "primary"
-    return str(tally.last_route) if tally.last_route.queue is not None else "backlog"
 
 
 def queues(

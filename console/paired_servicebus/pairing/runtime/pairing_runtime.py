@@ -139,12 +139,11 @@ class EventLog:
     # -- events -----------------------------------------------------------------------------------------------
 
     def _state_changed(self, event: StateChanged) -> None:
-        line = self._change(event)
-        if line is not None:
-            level, text = line
+        level, text = self._change(event)
+        if text:
             self._write(("entity", event.entity), level, f"{event.entity} {text}", event.at)
 
-    def _change(self, event: StateChanged) -> tuple[int, str] | None:
+    def _change(self, event: StateChanged) -> tuple[int, str]:
         was, now = event.was, event.now
         if now == State.SUSPECT:
             waits = f"; fails over in {self._policy.failover_interval:g} s unless a send succeeds"
@@ -156,7 +155,7 @@ class EventLog:
             return logging.INFO, f"failed back, sends go to the primary: {event.why}"
         if was == State.SUSPECT and now == State.HEALTHY:
             return logging.INFO, f"is healthy again: {event.why}"
-        return (logging.INFO, f"is {now}: {event.why}") if event.by else None
+        return logging.INFO, f"is {now}: {event.why}" if event.by else ""
 
     def _queue_pulled(self, event: QueuePulled) -> None:
         text = f"backlog queue {event.queue} left the rotation: {event.reason}"
@@ -166,15 +165,11 @@ class EventLog:
         text = f"backlog queue {event.queue} is in the rotation again"
         self._write(("queue", str(event.queue)), logging.INFO, text, event.at)
 
-    def _alarm(self, event: Warned) -> None:
-        """Write a line for each alarm that begins or ends."""
-        name = event.text.removeprefix(OVER).partition(": ")[0]
-        is_mild = event.text.startswith(OVER) or name.startswith(Severity.NOTICE)
-        self._write(("alarm", name), logging.INFO if is_mild else logging.WARNING, f"alarm: {event.text}", event.at)
-
     def _warned(self, event: Warned) -> None:
-        if event.about == ALARM:
-            self._alarm(event)
+        if event.about == ALARM:  # a line for each that begins or ends
+            name = event.text.removeprefix(OVER).partition(": ")[0]
+            is_mild = event.text.startswith(OVER) or name.startswith(Severity.NOTICE)
+            self._write(("alarm", name), logging.INFO if is_mild else logging.WARNING, f"alarm: {event.text}", event.at)
             return
         key = ("warning", event.about)
         subject = self._subjects.get(key)

@@ -538,13 +538,6 @@ class SendDriver(Generic[M]):
         event = e.Delivered(**more) if route.queue is None else e.Diverted(**more, queue=route.queue)
         self._steering.announce(event)
 
-    def _failed(self, route: Route, error: BaseException) -> Judgement:
-        """Report and count a failure without messages."""
-        judgement = self._steering.judge(error)
-        self._report_failure(route, judgement, error)
-        self._count(route, judgement, messages=0)
-        return judgement
-
     def _report_failure(
         self, route: Route, judgement: Judgement, error: BaseException, *, ids: Sequence[Any] = ()
     ) -> None:
@@ -570,22 +563,18 @@ class SendDriver(Generic[M]):
         )
 
     def _in_doubt(self, route: Route, messages: Sequence[Any], reason: str) -> None:
-        steering, name, where = self._steering, self.entity_name, str(route)
-        now = steering.clock()
-        for message in messages:
-            named = self._form.id_of(message)
-            steering.announce(
-                e.InDoubt(at=now, entity=name, message_id=named, route=where, reason=reason, key=self.key)
-            )
+        self._announce_each(messages, partial(e.InDoubt, route=str(route), reason=reason))
 
     def _refused(self, messages: Sequence[Any], doubt: BaseException | None, reason: str) -> None:
         """Write receipts for messages that certainly did not arrive."""
-        if doubt is not None or self._steering.policy.journal != "all":
-            return
-        name, now = self.entity_name, self._steering.clock()
+        if doubt is None and self._steering.policy.journal == "all":
+            self._announce_each(messages, partial(e.Refused, reason=reason))
+
+    def _announce_each(self, messages: Sequence[Any], receipt: Callable[..., e.Event]) -> None:
+        now = self._steering.clock()
         for message in messages:
             named = self._form.id_of(message)
-            self._steering.announce(e.Refused(at=now, entity=name, message_id=named, reason=reason, key=self.key))
+            self._steering.announce(receipt(at=now, entity=self.entity_name, message_id=named, key=self.key))
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -644,9 +633,12 @@ class PairedSender(SendDriver[Sendable]):
             try:
                 await self._primary.open(steering.policy.send_timeout)
             except Exception as error:
-                if steering.judge(error).kind in LOST_LINKS:
+                judgement = steering.judge(error)
+                if judgement.kind in LOST_LINKS:
                     return self  # the first send opens it, and counts what it meets
-                if self._failed(PRIMARY, error).verdict is Verdict.CALLERS:
+                self._report_failure(PRIMARY, judgement, error)
+                self._count(PRIMARY, judgement, messages=0)
+                if judgement.verdict is Verdict.CALLERS:
                     raise
         return self
 

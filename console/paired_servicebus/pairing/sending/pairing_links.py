@@ -285,7 +285,7 @@ class PrimaryLinks:
         self._links: dict[str, WeakSet[SdkSenderLink]] = {}
         self._encoded: dict[str, AmqpLink] = {}
         self._wire: ReconnectingConnection | None = None
-        self._standby = standby
+        self.standby = standby
         self._kept: dict[str, SdkSenderLink] = {}
         """The links of accepted pings, by entity."""
 
@@ -417,7 +417,7 @@ class PrimaryLinks:
         """Attach to a pulled backlog queue, within `ping_timeout`."""
         steering = self._steering
         try:
-            await self._standby.renew(effect.queue, steering.policy.ping_timeout)
+            await self.standby.renew(effect.queue, steering.policy.ping_timeout)
         except Exception as error:  # noqa: BLE001 - any error keeps the queue pulled
             reason = steering.judge(error).reason
             steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=False, reason=reason))

@@ -355,7 +355,7 @@ class DeferredReceiver:
         try:
             async for data, token in receive_again(self._wire, self._path, recall.numbers):
                 missing.discard(broker_properties(data).sequence_number)
-                self._pump.take(data, token)
+                self._pump.apply(self._pump.arrival(data, token))
             failed = False
         finally:
             now = self._steering.clock()
@@ -548,14 +548,13 @@ class AmqpPump(Pump[BacklogMessage]):
         self._steering.meter.receives += 1
         self.apply(self.arrival(event.payload, event.tag, receiver, event.delivery_id))
 
-    def take(self, data: bytes, token: UUID) -> None:
-        """Take a locked message that was received by its number."""
-        self.apply(self.arrival(data, token))
-
     def arrival(
         self, data: bytes, token: UUID | bytes, receiver: WireReceiver | None = None, delivery_id: int = 0
     ) -> MessageArrived[BacklogMessage]:
-        """Take a message out of its envelope; of an unreadable one only its number and id are known, and the fault."""
+        """Take a message out of its envelope; of an unreadable one only its number and id are known, and the fault.
+
+        receiver, delivery_id: of a delivery; without them it was received by its number.
+        """
         self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()
         path, held, message_id, payload, fault = read_parked(data, now_ms=int(now * 1000), elapsed=self._elapsed)

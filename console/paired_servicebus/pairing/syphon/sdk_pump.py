@@ -61,13 +61,6 @@ class SdkBacklogMessage(pump_events.PumpMessage):
         self.enclosed = enclosed
 
 
-SdkDelivered = (
-    pump_events.MessagesAccepted[SdkBacklogMessage]
-    | pump_events.DeliveryFailed[SdkBacklogMessage]
-    | pump_events.DeliveryWithheld[SdkBacklogMessage]
-)
-
-
 class SdkDelivery:
     """Delivers to the primary namespace for all pumps of one syphon."""
 
@@ -76,7 +69,9 @@ class SdkDelivery:
         self._primary = primary
         self._links: dict[str, SdkSenderLink] = {}
 
-    async def deliver(self, path: str, load: Sequence[SdkBacklogMessage]) -> AsyncIterator[SdkDelivered]:
+    async def deliver(
+        self, path: str, load: Sequence[SdkBacklogMessage]
+    ) -> AsyncIterator[pump_events.PumpEvent[SdkBacklogMessage]]:
         """Send the messages in order, in as few batches as possible, until the destination fails."""
         link = self._link(path)
         messages: list[Sendable] = [
@@ -93,7 +88,7 @@ class SdkDelivery:
 
     async def _deliver_pack(
         self, link: SdkSenderLink, path: str, pack: list[Sendable], part: Sequence[SdkBacklogMessage]
-    ) -> AsyncIterator[SdkDelivered]:
+    ) -> AsyncIterator[pump_events.PumpEvent[SdkBacklogMessage]]:
         """Send one batch. One that is refused for one message, or for its mixture, is sent message by message."""
         tries = [(pack, part)]
         while tries:

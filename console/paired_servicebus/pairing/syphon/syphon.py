@@ -95,10 +95,14 @@ class AmqpRedriver:
         """
         present = await self._numbers(path + DEAD_LETTERS, to=max(numbers, default=0))
         wanted = numbers & present.keys() if numbers else frozenset(present)
-        gone = _gone(numbers - wanted)
+        gone = f"; no longer there: {format_indices(numbers - wanted)}" if numbers - wanted else ""
         if not wanted:
             return f"{path} has no such dead letter{gone}" if numbers else f"{path} has no dead letters"
-        _check_reach(sum(number <= max(wanted) for number in present) - len(wanted))
+        if sum(number <= max(wanted) for number in present) - len(wanted) > MAX_LETTERS_BEFORE:
+            raise IllegalEventError(
+                f"more than {MAX_LETTERS_BEFORE:,} dead letters are before these, and a queue is received from its "
+                "start: re-drive older ones first, or all"
+            )
         moved, reasons = await self._move(path, wanted, set(present))
         left = f"; {len(wanted) - len(moved)} stay: {', '.join(reasons)}" if len(moved) < len(wanted) else ""
         chosen = "selected " if numbers else ""
@@ -180,19 +184,6 @@ def _ended_early(path: str, moved: int, in_doubt: Set[int], error: Exception) ->
         moved=moved,
         in_doubt=tuple(sorted(in_doubt)),
     )
-
-
-def _gone(numbers: frozenset[int]) -> str:
-    return f"; no longer there: {format_indices(numbers)}" if numbers else ""
-
-
-def _check_reach(before: int) -> None:
-    """Raise IllegalEventError if too many dead letters are before the selected ones."""
-    if before > MAX_LETTERS_BEFORE:
-        raise IllegalEventError(
-            f"more than {MAX_LETTERS_BEFORE:,} dead letters are before these, and a queue is received from its start: "
-            "re-drive older ones first, or all"
-        )
 
 
 class _RedriveRun:
