@@ -249,12 +249,12 @@ async def test_a_queue_that_permits_neither_stays_and_says_why(world: World, mon
     """If neither is permitted it says that it closed the queue, opened it again, and why it stays."""
     peek = module.UnusedQueues._peek
 
-    async def refuse_peek(unused: Any, path: str, sub_queue: Any) -> bool:
+    async def refuse_peek(unused: Any, wire: Any, path: str) -> bool:
         if await status_of(world, path) == QueueStatus.SEND_DISABLED:
             raise MessagingEntityDisabledError(message="it is currently disabled for Send operations.")
-        return await peek(unused, path, sub_queue)
+        return await peek(unused, wire, path)
 
-    async def refuse_receive(unused: Any, path: str) -> bool:
+    async def refuse_receive(unused: Any, wire: Any, path: str) -> bool:
         raise WireLinkError(f"{path} refused a link: no", "amqp:unauthorized-access")
 
     monkeypatch.setattr(module.UnusedQueues, "_peek", refuse_peek)

@@ -397,31 +397,6 @@ def restore_message(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = Fal
     return b"".join(pieces) if type(body) is bytes else pieces
 
 
-class ParkedMessage(NamedTuple):
-    """A backlog message as the pump takes it. path: ""; payload: empty, if there is a fault that hides them."""
-
-    path: str
-    held: BrokerProperties
-    message_id: str
-    payload: Payload
-    fault: str
-    """Why it cannot be delivered, or ""."""
-
-
-def read_parked(data: bytes, *, now_ms: int, elapsed: bool) -> ParkedMessage:
-    """Read a backlog message and restore the original, as `open_envelope` and `restore_message` do; never raises."""
-    path = ""
-    try:
-        found = open_envelope(data)
-        enclosed, held, message_id, _ = found
-        path = enclosed.path
-        payload = restore_message(found, now_ms=now_ms, elapsed=elapsed)
-        read: ParkedMessage = new_tuple(ParkedMessage, (path, held, message_id, payload, ""))
-        return read
-    except EnvelopeError as error:
-        return ParkedMessage(path, broker_properties(data), read_message_id(data), b"", str(error))
-
-
 def strip_dead_letter(data: bytes) -> bytes:
     """Return a dead-lettered backlog message as before: with its envelope, without the additions of dead-lettering.
 

@@ -390,14 +390,12 @@ class DegradedStart:
         self._reason = reason
         self.found: Mapping[int, str] = {}
         """The backlog queues that were found or created so far, by index."""
-        self._is_complete = False
 
     @property
     def trouble(self) -> Trouble | None:
         """The reason why the pairing is incomplete; None once it is complete."""
-        if self._is_complete:
-            return None
-        return Trouble(kind=TroubleKind.STARTED_DEGRADED, what=self._host, reason=self._reason)
+        trouble = Trouble(kind=TroubleKind.STARTED_DEGRADED, what=self._host, reason=self._reason)
+        return trouble if self._reason else None
 
     def take_out(self) -> None:
         """Remove every backlog queue from the rotation: a probe that succeeds returns it."""
@@ -419,13 +417,13 @@ class DegradedStart:
                     self._admin, self._primary, policy.backlog_queue_count, patience=TRY_SECONDS, host=self._host
                 )
             except Exception as error:  # noqa: BLE001 - the alarm shows any error, and the next try follows
-                self._reason = str(error)
+                self._reason = str(error) or type(error).__name__
                 continue
             self.found = found.paths
             if len(found.paths) == policy.backlog_queue_count:
                 break
             self._reason = found.warnings[-1]
-        self._is_complete = True
+        self._reason = ""
         on_complete(found, await told(self._admin))
         self._steering.warn("secondary", "the secondary answers: the pairing is complete")
         await self._probe()

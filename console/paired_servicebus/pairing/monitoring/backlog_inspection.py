@@ -23,15 +23,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.backlog.backlog_totals import (
     NOTHING,
@@ -64,6 +62,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.endpoint import SCOPE, expiry_of
+from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.management.backlog_queues import (
     CALL,
     CountReader,
@@ -369,8 +368,8 @@ later arrivals."""
 PEEK_SECONDS: Final = 30.0
 RECEIVE_SECONDS: Final = 5.0
 """Seconds in which a queue hands out a message that it holds; the answer to a drain proves that it holds none."""
-PARTS: Final = (("queue", None), ("dead-letter queue", ServiceBusSubQueue.DEAD_LETTER))
-FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
+PARTS: Final = (("queue", ""), ("dead-letter queue", DEAD_LETTERS))
+FAILURES: Final = (AzureError, WireError, OSError)  # TimeoutError too
 
 Elsewhere = Callable[[], Awaitable[frozenset[int]]]
 """The indices of the backlog queues that other known engines use. Raises CleanUpError: they are unknown."""
@@ -465,26 +464,30 @@ class UnusedQueues:
             if elsewhere is not None and index in await elsewhere():
                 raise CleanUpError(f"{path} stays: another engine on this machine uses it")
 
-        async with self._cleaning:
+        async with self._cleaning, AsyncExitStack() as stack:
             try:
                 await refuse_used()
-                return await self._prove_and_delete(path, refuse_used)
+                wire = ReconnectingConnection(Endpoint.of(self._client))
+                stack.push_async_callback(wire.close)
+                return await self._prove_and_delete(wire, path, refuse_used)
             except FAILURES as error:
                 raise CleanUpError(f"{path} stays: {self._steering.judge(error).reason}") from error
             finally:
                 await self.look()
 
-    async def _prove_and_delete(self, path: str, refuse_used: Callable[[], Awaitable[None]]) -> str:
+    async def _prove_and_delete(
+        self, wire: ReconnectingConnection, path: str, refuse_used: Callable[[], Awaitable[None]]
+    ) -> str:
         quiet = await self._check_quiet(path)
-        for part, sub_queue in PARTS:  # while it is open: a peek sees locked, deferred and scheduled messages too
-            if await self._peek(path, sub_queue):
+        for part, suffix in PARTS:  # while it is open: a peek sees locked, deferred and scheduled messages too
+            if await self._peek(wire, path + suffix):
                 raise CleanUpError(f"{path} stays: a message was seen in its {part}, despite its counts")
         before = await depth(self._admin, path)  # the peeks were activity
         await self._set(path, QueueStatus.SEND_DISABLED)
         deleted = False
         try:
             await asyncio.sleep(SETTLE_SECONDS)
-            await self._prove_empty(path, before)
+            await self._prove_empty(wire, path, before)
             await refuse_used()  # an engine may have begun to use it meanwhile
             await bounded(self._admin.delete_queue(path), CALL, f"deleting {path}")
             deleted = True
@@ -516,60 +519,48 @@ class UnusedQueues:
             raise CleanUpError(f"{path} stays: {_format_counts(counts)} in it; move the stranded messages first")
         return counts
 
-    async def _prove_empty(self, path: str, before: Depth) -> None:
+    async def _prove_empty(self, wire: ReconnectingConnection, path: str, before: Depth) -> None:
         after = await depth(self._admin, path)  # before the peeks, which are activity too
         if after.messages or after.dead_lettered:
             raise CleanUpError(f"{path} stays: {_format_counts(after)} in it now")
         if after.last_active != before.last_active:
             raise CleanUpError(f"{path} stays: it was used {clock(after.last_active or 0.0)}")
-        for part, sub_queue in PARTS:
-            if await self._has_messages(path, sub_queue):
+        for part, suffix in PARTS:
+            if await self._has_messages(wire, path + suffix):
                 raise CleanUpError(f"{path} stays: a message was seen in its {part}, despite its counts")
 
-    async def _has_messages(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
+    async def _has_messages(self, wire: ReconnectingConnection, path: str) -> bool:
         """Look into a closed queue by what the namespace permits. Raises CleanUpError if it permits nothing."""
         try:
-            return await self._peek(path, sub_queue)
+            return await self._peek(wire, path)
         except FAILURES as refused:
             reason = self._steering.judge(refused).reason
             try:
-                return await self._receive(path if sub_queue is None else path + DEAD_LETTERS)
-            except (*FAILURES, WireError) as error:
-                raise CleanUpError(
-                    f"{path} stays, open again: closed to senders, it permits neither a peek ({reason}) nor a receive "
-                    f"({self._steering.judge(error).reason})"
-                ) from error
+                return await self._receive(wire, path)
+            except FAILURES as error:
+                why = f"neither a peek ({reason}) nor a receive ({self._steering.judge(error).reason})"
+                queue = path.removesuffix(DEAD_LETTERS)
+                raise CleanUpError(f"{queue} stays, open again: closed to senders, it permits {why}") from error
 
-    async def _peek(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
-        receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
-        try:
-            await bounded(receiver.__aenter__(), PEEK_SECONDS, f"opening {path}")
-            return bool(
-                await bounded(receiver.peek_messages(max_message_count=1), PEEK_SECONDS, f"peeking into {path}")
-            )
-        finally:
-            await close_link(receiver)
+    async def _peek(self, wire: ReconnectingConnection, path: str) -> bool:
+        return bool(await peek(wire, path, from_number=1, count=1, timeout=PEEK_SECONDS))
 
-    async def _receive(self, path: str) -> bool:
+    async def _receive(self, wire: ReconnectingConnection, path: str) -> bool:
         """Return whether the queue hands out a message; its lock is given back, and its delivery is not counted."""
         found = asyncio.Event()
-        wire = ReconnectingConnection(Endpoint.of(self._client))
         lost: list[WireError] = []
 
         def release(delivery: DeliveryReceived) -> None:
             receiver.settle(delivery.delivery_id, RELEASED)
             found.set()
 
-        try:
-            receiver = await wire.receiver(path, on_delivery=release, on_lost=lost.append, timeout=PEEK_SECONDS)
-            receiver.grant(1)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(found.wait(), RECEIVE_SECONDS)
-            await receiver.detach()
-            if not found.is_set() and not receiver.is_drained:
-                lost.append(WireTimeoutError(f"{path} did not return the credit of a receive"))
-        finally:
-            await wire.close()
+        receiver = await wire.receiver(path, on_delivery=release, on_lost=lost.append, timeout=PEEK_SECONDS)
+        receiver.grant(1)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(found.wait(), RECEIVE_SECONDS)
+        await receiver.detach()
+        if not found.is_set() and not receiver.is_drained:
+            lost.append(WireTimeoutError(f"{path} did not return the credit of a receive"))
         if lost:
             raise lost[0]
         return found.is_set()

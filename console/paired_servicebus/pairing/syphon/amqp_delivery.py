@@ -344,16 +344,14 @@ async def renew_each(
     Raises:
         WireError: the namespace did not renew them.
     """
-    for at in range(0, len(messages), TOKENS_PER_REQUEST):
-        portion = messages[at : at + TOKENS_PER_REQUEST]
 
-        async def act(part: Sequence[BacklogMessage]) -> list[int]:
-            return await renew_locks(wire, path, [message.token for message in part], timeout=MANAGED)
+    async def act(part: Sequence[BacklogMessage]) -> list[int]:
+        return await renew_locks(wire, path, [message.token for message in part], timeout=MANAGED)
 
-        async for part, is_done, ends in _in_parts(portion, act, strict=True):
-            if is_done and ends is not None:
-                for message, until in zip(part, ends, strict=False):
-                    yield message, until
+    async for part, is_done, ends in _in_parts(messages, act, strict=True):
+        if is_done and ends is not None:
+            for message, until in zip(part, ends, strict=False):
+                yield message, until
 
 
 Item = TypeVar("Item")
@@ -362,16 +360,14 @@ Item = TypeVar("Item")
 async def _in_parts(
     items: list[Item], act: Callable[[Sequence[Item]], Awaitable[T]], *, strict: bool = False, least: int = 1
 ) -> AsyncIterator[tuple[list[Item], bool, T | None]]:
-    """Apply `act` to all items together, or to halves and so on if one of them fails the request.
+    """Apply `act` to items in portions, or to halves of one and so on if one of its items fails the request.
 
     Yields each part, whether it succeeded, and its result. strict: raise failures that do not concern single items.
     least: smaller parts are not tried.
     """
-    parts = [items]
+    parts = [items[at : at + TOKENS_PER_REQUEST] for at in range(0, len(items), TOKENS_PER_REQUEST)][::-1]
     while parts:
         part = parts.pop()
-        if not part:
-            continue
         try:
             result = await act(part)
         except WireError as error:

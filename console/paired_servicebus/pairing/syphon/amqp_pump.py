@@ -16,7 +16,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 from paired_servicebus.core.errors import EnvelopeError, WireError, WireUnavailableError
@@ -46,7 +46,7 @@ from paired_servicebus.core.pump.pump_events import (
 from paired_servicebus.core.pump.pump_machine import PumpMachine, PumpProgress, format_deferred
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY, peek
-from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_parked
+from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_message_id, restore_message
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import (
@@ -59,6 +59,7 @@ from paired_servicebus.pairing.syphon.amqp_delivery import (
     renew_each,
 )
 from servicebus_amqp.encoding.performatives import RELEASED
+from servicebus_amqp.protocol.deliveries import Payload
 from servicebus_amqp.protocol.links import DeliveryReceived
 
 RECENT: Final = 5.0
@@ -557,7 +558,13 @@ class AmqpPump(Pump[BacklogMessage]):
         """
         self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()
-        path, held, message_id, payload, fault = read_parked(data, now_ms=int(now * 1000), elapsed=self._elapsed)
+        path, fault, payload = "", "", cast(Payload, b"")
+        try:
+            found = open_envelope(data)
+            path, held, message_id = found.enclosed.path, found.held, found.message_id
+            payload = restore_message(found, now_ms=int(now * 1000), elapsed=self._elapsed)
+        except EnvelopeError as error:
+            held, message_id, fault = broker_properties(data), read_message_id(data), str(error)
         number, until = held.sequence_number or -1 - delivery_id, held.locked_until_ms
         message = BacklogMessage(self, path, number, message_id, payload, token, until, now, receiver, delivery_id)
         arrived: MessageArrived[BacklogMessage] = _new(MessageArrived, (message, now, fault))

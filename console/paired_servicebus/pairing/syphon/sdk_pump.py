@@ -101,15 +101,13 @@ class SdkDelivery:
             now, alone = self._steering.clock(), len(tried) == 1
             if failure is None:
                 yield pump_events.MessagesAccepted(tried, now)
-            elif is_messages_fault(failure.kind, alone=True):
-                if alone:
-                    yield pump_events.DeliveryFailed(path, tried, failure, now, alone=True)
-                else:
-                    tries = [([message], [one]) for message, one in zip(messages, tried, strict=True)]
+            elif is_messages_fault(failure.kind, alone=True) and not alone:
+                tries = [([message], [one]) for message, one in zip(messages, tried, strict=True)]
             else:
                 yield pump_events.DeliveryFailed(path, tried, failure, now, alone=alone)
-                yield pump_events.DeliveryWithheld(waiting[len(tried) :], now)
-                return
+                if not is_messages_fault(failure.kind, alone=alone):
+                    yield pump_events.DeliveryWithheld(waiting[len(tried) :], now)
+                    return
 
     async def close(self) -> None:
         """Close every link."""
