@@ -142,9 +142,9 @@ async def test_while_it_is_looked_at_nobody_can_send_to_it(world: World, monkeyp
     seen: list[str] = []
     prove = paired._unused._prove_empty
 
-    async def watching(path: str, before: Depth) -> None:
+    async def watching(wire: Any, path: str, before: Depth) -> None:
         seen.append(await status_of(world, path))
-        await prove(path, before)
+        await prove(wire, path, before)
 
     monkeypatch.setattr(paired._unused, "_prove_empty", watching)
     await paired.clean_up(SPARE)
@@ -250,7 +250,7 @@ async def test_a_queue_that_permits_neither_stays_and_says_why(world: World, mon
     peek = module.UnusedQueues._peek
 
     async def refuse_peek(unused: Any, wire: Any, path: str) -> bool:
-        if await status_of(world, path) == QueueStatus.SEND_DISABLED:
+        if await status_of(world, SPARE) == QueueStatus.SEND_DISABLED:
             raise MessagingEntityDisabledError(message="it is currently disabled for Send operations.")
         return await peek(unused, wire, path)
 

@@ -383,7 +383,10 @@ def restore_message(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = Fal
     """
     enclosed, sections = message.enclosed, message.sections
     try:
-        ttl = _time_to_live(message, now_ms) if elapsed else _milliseconds(enclosed.time_to_live)
+        left, parked_at = enclosed.time_to_live, message.held.enqueued_ms / 1000
+        if elapsed:
+            left = time_left(enclosed, parked_at=parked_at, now=now_ms / 1000, elapsed=parked_at > 0)
+        ttl = None if left is None else left // _MILLISECOND
         header = _header(sections.header, ttl)
         properties = _properties(sections.properties, enclosed.session_id, ttl, now_ms)
         annotations = sections.message_annotations
@@ -573,16 +576,6 @@ def _flat(buffer: bytes, at: int) -> object:
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
-
-
-def _milliseconds(span: timedelta | None) -> int | None:
-    return None if span is None else span // _MILLISECOND
-
-
-def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
-    """Return the time to live that the backlog left."""
-    parked_at = message.held.enqueued_ms / 1000
-    return _milliseconds(time_left(message.enclosed, parked_at=parked_at, now=now_ms / 1000, elapsed=parked_at > 0))
 
 
 def _header(section: bytes | None, ttl: int | None) -> bytes | None:

@@ -325,8 +325,10 @@ class PairedServiceBusClient(OperatorOrders):
         self._parked = ParkedFigures(steering, poller)
         self._syphon_report: SyphonReport | None = None
         """The syphon's status; None: no syphon runs here."""
-        self._message_looks = MessageLooks(steering, secondary_client)
-        self._entity_looks = MessageLooks(steering, primary_client, own=True)
+        looks = partial(
+            MessageLooks, clock=steering.clock, judge=steering.judge, meter=steering.meter, tasks=steering.tasks
+        )
+        self._message_looks, self._entity_looks = looks(secondary_client), looks(primary_client, own=True)
         self._peeks = Peeks(backlog, self._message_looks, poller)
         self._inspection = Inspection(backlog, primary_client, poller, found=lambda: self._found)
         self._unused = UnusedQueues(backlog)

@@ -72,11 +72,9 @@ class DeliveryReceipts:
         """Write the receipts of messages that the SDK received."""
         at = self._steering.clock()
         events = [
-            self._event(
-                at, text(message.message_id), message.session_id, message.sequence_number, message.delivery_count
-            )
-            for message in messages
-            if message.message_id is not None
+            self._event(at, text(one.message_id), one.session_id, one.sequence_number, one.delivery_count)
+            for one in messages
+            if one.message_id is not None
         ]
         if events:
             self._steering.publish(events)

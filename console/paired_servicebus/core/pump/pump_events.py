@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -92,11 +92,6 @@ class DeferredByDestination:
     def __init__(self) -> None:
         self.by_key: dict[str, DeferredMessages] = {}
 
-    def has_older(self, key: str) -> bool:
-        """Return whether a new message for this destination has to wait behind others."""
-        found = self.by_key.get(key)
-        return found is not None and found.has_older
-
     def __bool__(self) -> bool:
         return bool(self.by_key)
 
@@ -107,36 +102,13 @@ class DeferredByDestination:
             found = self.by_key[key] = DeferredMessages(path)
         return found
 
-    def count(self) -> int:
-        """Return the number of deferred messages."""
-        return sum(aside.count for aside in self.by_key.values())
-
     def counts(self) -> dict[str, int]:
         """Return the number of deferred messages by destination."""
         return {aside.path: aside.count for aside in self.by_key.values() if aside.count}
 
-    def paths(self) -> list[str]:
-        """Return their destinations."""
-        return [aside.path for aside in self.by_key.values()]
-
     def numbers(self) -> set[int]:
         """Return the numbers of all known deferred messages."""
         return {number for aside in self.by_key.values() for number in aside.numbers}
-
-    def found(self, seen: Iterable[tuple[str, str, int]]) -> None:
-        """Add messages that a search found: path, key, number."""
-        for path, key, number in seen:
-            aside = self.of(path, key)
-            aside.add(number)
-            aside.is_sorted = False  # it may be a duplicate of one that is being deferred
-
-    def drop_empty(self, key: str) -> bool:
-        """Forget a destination without deferred messages; return whether it had none."""
-        found = self.by_key.get(key)
-        if found is None or not found.count:
-            self.by_key.pop(key, None)
-            return True
-        return False
 
 
 # A backlog message as a pump's rules see it; an adapter's subclass adds its bytes and its lock.

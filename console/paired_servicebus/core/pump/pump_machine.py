@@ -23,7 +23,7 @@ clock, and no event about a message makes `step` raise.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -36,7 +36,7 @@ from paired_servicebus.core.pump import pump_events as e
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, kind_for, not_allowed, refused
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit
-from paired_servicebus.core.text.number_format import join_names, plural
+from paired_servicebus.core.text.number_format import plural
 
 # The bytes of a pump's messages: how many more messages its queue may send, and how many one request receives.
 
@@ -208,11 +208,6 @@ def most_parked(pumps: Iterable[PumpProgress]) -> tuple[DestinationView, ...]:
     return tuple(DestinationView(path=paths[key], set_aside=held[key], moved=moved[key]) for key in ranked)
 
 
-def format_deferred(count: int, paths: Collection[str]) -> str:
-    """Return a pump's text about its deferred messages."""
-    return f"holds {plural(count, 'message')} for {join_names(sorted(paths))}"
-
-
 WINDOW: Final = 5000
 """Messages in hand: received and not settled."""
 MAX_REMEMBERED: Final = 100_000
@@ -304,9 +299,11 @@ class PumpMachine(Generic[M]):
         """Return the keys of destinations whose deferred messages may be received again."""
         ready: list[str] = []
         for key, found in list(self.deferred.by_key.items()):
-            if self.deferred.drop_empty(key) or not found.numbers:
-                continue
-            if self._accepts(found.path, key, at) or self._rules.destinations.is_absent(found.path, at):
+            if not found.count:
+                del self.deferred.by_key[key]
+            elif found.numbers and (
+                self._accepts(found.path, key, at) or self._rules.destinations.is_absent(found.path, at)
+            ):
                 ready.append(key)  # to be delivered, or dead-lettered
         return ready
 
@@ -365,7 +362,7 @@ class PumpMachine(Generic[M]):
         if requested is not None:
             if requested.oldest < message.number:  # deferred since this one was requested
                 return False
-        elif self.deferred.by_key and self.deferred.has_older(message.key):
+        elif (found := self.deferred.by_key.get(message.key)) is not None and found.has_older:
             return False
         return self._accepts(message.path, message.key, at)
 
@@ -504,7 +501,10 @@ class PumpMachine(Generic[M]):
     # -- deferred messages --------------------------------------------------------------------------------------------
 
     def _found(self, event: e.DeferredFound) -> Effects[M]:
-        self.deferred.found((path, path.casefold(), number) for path, number in event.messages)
+        for path, number in event.messages:
+            found = self.deferred.of(path, path.casefold())
+            found.add(number)
+            found.is_sorted = False  # it may be a duplicate of one that is being deferred
         return ()
 
     def _recall_due(self, event: e.RecallDue) -> Effects[M]:

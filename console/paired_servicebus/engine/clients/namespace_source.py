@@ -6,9 +6,8 @@ The counts need the right to manage. A test message goes to a sandbox alone.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from azure.core.exceptions import AzureError
@@ -19,7 +18,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from paired_servicebus.core.errors import CommandRefusedError, PairedError
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.snapshot import Meter
-from paired_servicebus.core.model.verdict import Judge, judge
+from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pairing.monitoring.message_looks import MessageLooks
 from paired_servicebus.pairing.runtime.deadlines import TaskOwner, bounded
@@ -27,16 +26,6 @@ from paired_servicebus.pairing.runtime.deadlines import TaskOwner, bounded
 SECONDS: Final = 20.0
 """Seconds of a request for counts, and of a test message."""
 MAX_ERROR_CHARS: Final = 300
-
-
-@dataclass(slots=True)
-class _Surroundings:
-    """What looks need, without a pairing."""
-
-    clock: Callable[[], float] = time.time
-    judge: Judge = judge
-    meter: Meter = field(default_factory=Meter)
-    tasks: TaskOwner = field(default_factory=TaskOwner)
 
 
 class NamespaceSource:
@@ -49,7 +38,6 @@ class NamespaceSource:
     def __init__(self, connection_string: str, *, takes_tests: bool) -> None:
         self._string = connection_string
         self.takes_tests = takes_tests
-        self._around = _Surroundings()
         self._client: ServiceBusClient | None = None
         self._looks: MessageLooks | None = None
 
@@ -109,9 +97,10 @@ class NamespaceSource:
 
     async def _opened(self) -> MessageLooks:
         if self._looks is None:
-            await self._around.tasks.open()
+            tasks = TaskOwner()
+            await tasks.open()
             self._client = ServiceBusClient.from_connection_string(self._string, retry_total=0)
-            self._looks = MessageLooks(self._around, self._client, own=True)
+            self._looks = MessageLooks(self._client, clock=time.time, judge=judge, meter=Meter(), tasks=tasks, own=True)
         return self._looks
 
     @asynccontextmanager
@@ -122,7 +111,7 @@ class NamespaceSource:
         except PairedError as error:
             raise CommandRefusedError(masked(str(error))[:MAX_ERROR_CHARS]) from error
         except (AzureError, OSError, TimeoutError, ValueError) as error:
-            reason = self._around.judge(error).reason
+            reason = judge(error).reason
             raise CommandRefusedError(masked(f"{what}: {reason}")[:MAX_ERROR_CHARS]) from error
 
 

@@ -692,7 +692,11 @@ class ArmAdmin:
     async def topics(self, prefix: str) -> list[TopicFacts]:
         """List all topics, page by page, since ARM knows no prefix."""
         listed = self._client.topics.list_by_namespace(*self._where, **ONCE)
-        return [_topic_facts(one) async for one in listed if _is_under(prefix, one)]
+        return [
+            TopicFacts(path=_path(one), metadata=str(getattr(one.properties, "user_metadata", None) or ""))
+            async for one in listed
+            if _is_under(prefix, one)
+        ]
 
     async def create_topic(self, path: str, *, metadata: str) -> None:
         """Implement `TopicManagement`; ARM overwrites an existing topic."""
@@ -802,11 +806,6 @@ def _depth(described: SBQueueProperties) -> Depth:
         last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
         created_at=described.created_at.timestamp() if described.created_at is not None else None,
     )
-
-
-def _topic_facts(topic: SBTopic) -> TopicFacts:
-    metadata = getattr(topic.properties, "user_metadata", None)
-    return TopicFacts(path=_path(topic), metadata=str(metadata or ""))
 
 
 def _facts(queue: SBQueue) -> QueueFacts:

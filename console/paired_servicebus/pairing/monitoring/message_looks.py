@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -265,29 +265,29 @@ _ROW_BYTES: Final = 160
 """Bytes of a row's numbers and names in JSON, about."""
 
 
-class Surroundings(Protocol):
-    """What looks need of a pairing, or of a program without one: clock, judge, meter and tasks."""
-
-    @property
-    def clock(self) -> Callable[[], float]: ...
-    @property
-    def judge(self) -> Judge: ...
-    @property
-    def meter(self) -> Meter: ...
-    @property
-    def tasks(self) -> TaskOwner: ...
-
-
 class MessageLooks:
     """All looks of one pairing, or at one namespace.
 
     Args:
         client: the namespace's; needs Listen.
+        clock: seconds since the epoch.
+        judge: the verdict on failures.
+        meter: counts the peeks.
+        tasks: own the closing of the connection.
         own: whether the entities' messages are their own, and no backlog queue's: their destination is the entity.
     """
 
-    def __init__(self, steering: Surroundings, client: ServiceBusClient, *, own: bool = False) -> None:
-        self._steering = steering
+    def __init__(
+        self,
+        client: ServiceBusClient,
+        *,
+        clock: Callable[[], float],
+        judge: Judge,
+        meter: Meter,
+        tasks: TaskOwner,
+        own: bool = False,
+    ) -> None:
+        self._clock, self._judge, self._meter, self._tasks = clock, judge, meter, tasks
         self._own = own
         self._client = client
         self._wire: ReconnectingConnection | None = None
@@ -350,7 +350,7 @@ class MessageLooks:
             rows=tuple(rows),
             looked_at=looked_at,
             next_number=number,
-            read_at=self._steering.clock(),
+            read_at=self._clock(),
             note=BODIES_NOT_SEARCHED if wanted and not reads_bodies else "",
         )
 
@@ -364,7 +364,7 @@ class MessageLooks:
         async with self._look(path) as wire:
             for data in await self._peek(wire, path, kind, number, 1):
                 if broker_properties(data).sequence_number == number:
-                    read_at, row = self._steering.clock(), row_of(data, own=self._own)
+                    read_at, row = self._clock(), row_of(data, own=self._own)
                     return content_of(data, row, read_at=read_at, from_byte=max(0, from_byte))
         raise IllegalEventError(f"message {number} is not in the queue any more: it was moved, or it expired")
 
@@ -399,7 +399,7 @@ class MessageLooks:
                 yield self._connection()
         except (WireError, TimeoutError) as error:
             slow = isinstance(error, TimeoutError) and not isinstance(error, WireError)
-            reason = f"no answer within {LOOK_SECONDS:g} s" if slow else self._steering.judge(error).reason
+            reason = f"no answer within {LOOK_SECONDS:g} s" if slow else self._judge(error).reason
             raise MessagesUnknownError(f"unknown: {path} cannot be read: {reason}") from error
         finally:
             self._looks -= 1
@@ -412,12 +412,12 @@ class MessageLooks:
         return self._wire
 
     def _end(self) -> None:
-        self._steering.tasks.start(self.close(), name="closing the connection for messages")
+        self._tasks.start(self.close(), name="closing the connection for messages")
 
     async def _peek(
         self, wire: ReconnectingConnection, path: str, kind: MessageKind, number: int, count: int
     ) -> list[bytes]:
-        self._steering.meter.receives += 1
+        self._meter.receives += 1
         where = path + DEAD_LETTERS if kind is MessageKind.DEAD else path
         return await peek(wire, where, from_number=number, count=count, timeout=PEEK_SECONDS)
 

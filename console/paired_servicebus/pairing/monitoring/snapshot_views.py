@@ -45,7 +45,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.monitoring.backlog_inspection import DepthPoller, ParkedFigures, UnusedQueues
 from paired_servicebus.pairing.monitoring.message_looks import MAX_REASONS, Peeks
-from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_pump import RECENT
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
@@ -284,6 +284,7 @@ def _entity(
     slow = f"slow: 99 of 100 calls take up to {p99:.1f} s" if is_slow else ""
     remarks = (why(entity), "" if carried else unseen(entity.state), slow)
     route = "backlog" if tally.last_route.queue is None else str(tally.last_route)
+    by_route = sorted(tally.routes.items(), key=lambda pair: -1 if pair[0].queue is None else pair[0].queue)
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
@@ -302,7 +303,7 @@ def _entity(
         pings_accepted=tally.pings_accepted,
         too_large=tally.too_large,
         recent_pings=tuple(tally.recent_pings),
-        sends=_sends(tally),
+        sends=tuple(RouteView(route=str(used), accepted=it.accepted, failed=it.failed) for used, it in by_route),
         refused=tally.refusals.total,
         refused_per_second=round(tally.refusals.per_second(now), 2),
         refused_since=tally.refusals.since(tally.accepted),
@@ -317,11 +318,6 @@ def _entity(
         throttled_since=throttled[1],
         unanswered_since=now - unanswered if unanswered >= UNANSWERED_SECONDS else None,
     )
-
-
-def _sends(tally: Tally) -> tuple[RouteView, ...]:
-    used = sorted(tally.routes.items(), key=lambda pair: -1 if pair[0].queue is None else pair[0].queue)
-    return tuple(RouteView(route=str(route), accepted=it.accepted, failed=it.failed) for route, it in used)
 
 
 def queues(

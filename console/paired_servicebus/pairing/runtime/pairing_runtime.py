@@ -99,8 +99,8 @@ class EventLog:
         self._subjects: dict[tuple[str, str], _Subject] = {}
         self.writers: dict[type[Event], Callable[[Any], None]] = {
             StateChanged: self._state_changed,
-            QueuePulled: self._queue_pulled,
-            QueueRestored: self._queue_restored,
+            QueuePulled: lambda event: self._write_queue(event, logging.WARNING, f"left the rotation: {event.reason}"),
+            QueueRestored: lambda event: self._write_queue(event, logging.INFO, "is in the rotation again"),
             Warned: self._warned,
         }
 
@@ -150,20 +150,17 @@ class EventLog:
             return logging.WARNING, f"is suspect: {event.why}{waits if self._policy.failover_interval else ''}"
         if now in DIVERTING and was not in DIVERTING:
             left = "was failed over by hand" if now == State.FORCED else "failed over"
-            return logging.WARNING, f"{left}, sends go to the backlog: {event.why}{_advice(event.why)}"
+            is_unknown = FailureKind.NOT_FOUND in event.why  # a misspelt name: its sends succeed from now on
+            advice = "; check the name, the primary namespace has no such entity" if is_unknown else ""
+            return logging.WARNING, f"{left}, sends go to the backlog: {event.why}{advice}"
         if was in DIVERTING and now not in DIVERTING:
             return logging.INFO, f"failed back, sends go to the primary: {event.why}"
         if was == State.SUSPECT and now == State.HEALTHY:
             return logging.INFO, f"is healthy again: {event.why}"
         return logging.INFO, f"is {now}: {event.why}" if event.by else ""
 
-    def _queue_pulled(self, event: QueuePulled) -> None:
-        text = f"backlog queue {event.queue} left the rotation: {event.reason}"
-        self._write(("queue", str(event.queue)), logging.WARNING, text, event.at)
-
-    def _queue_restored(self, event: QueueRestored) -> None:
-        text = f"backlog queue {event.queue} is in the rotation again"
-        self._write(("queue", str(event.queue)), logging.INFO, text, event.at)
+    def _write_queue(self, event: QueuePulled | QueueRestored, level: int, text: str) -> None:
+        self._write(("queue", str(event.queue)), level, f"backlog queue {event.queue} {text}", event.at)
 
     def _warned(self, event: Warned) -> None:
         if event.about == ALARM:  # a line for each that begins or ends
@@ -206,11 +203,6 @@ def _say(level: int, text: str) -> None:
     except Exception:  # noqa: BLE001 - a foreign handler may raise anything
         if logging.raiseExceptions:  # as logging itself does for its own handlers
             traceback.print_exc()
-
-
-def _advice(why: str) -> str:
-    """Return a hint for a misspelt entity: its sends succeed from now on, without an error."""
-    return "; check the name, the primary namespace has no such entity" if FailureKind.NOT_FOUND in why else ""
 
 
 _links: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()

@@ -18,6 +18,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -82,10 +83,13 @@ class ConnectionCutError(ServiceBusConnectionError):
     """The shared connection ended during a send: the messages are in doubt, and their queue is not the cause."""
 
 
-def connection_for(endpoint: Endpoint, *, seconds: float, name: str = "standby") -> ReconnectingConnection:
-    """Return the connection of all links to one namespace. seconds: for one try to connect. name: for the namespace."""
-    backoff = Backoff(first=FIRST_PAUSE, most=MAX_PAUSE)
-    return ReconnectingConnection(endpoint, name=name, backoff=backoff, connecting=seconds + GRACE, shared=True)
+def connection_for(client: ServiceBusClient, *, seconds: float, name: str) -> ReconnectingConnection:
+    """Return the connection of all links to a client's namespace. Raises WireUnavailableError.
+
+    seconds: for one try to connect. name: for the namespace.
+    """
+    backoff, seconds = Backoff(first=FIRST_PAUSE, most=MAX_PAUSE), seconds + GRACE
+    return ReconnectingConnection(Endpoint.of(client), name=name, backoff=backoff, connecting=seconds, shared=True)
 
 
 def sdk_error(error: WireError) -> ServiceBusError:

@@ -38,7 +38,7 @@ from paired_servicebus.core.model.snapshot import Trouble, TroubleKind
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judgement, Verdict
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.endpoint import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.amqp_link import AmqpLink, BacklogLink, connection_for, unavailable
@@ -204,12 +204,11 @@ class Standby:
             await self._wire.close()
 
     def _use_wire(self) -> None:
+        seconds = self._steering.policy.send_timeout
         try:
-            endpoint = Endpoint.of(self._client)
+            self._wire = connection_for(self._client, seconds=seconds, name="standby")
         except WireUnavailableError as error:
             log.info("each link to a backlog queue opens its own connection: %s", error)
-            return
-        self._wire = connection_for(endpoint, seconds=self._steering.policy.send_timeout)
 
     def _link(self, path: str) -> SdkSenderLink | BacklogLink:
         if self._wire is None:
@@ -248,9 +247,8 @@ class Standby:
                 await self._try(place)
                 return
             refusal = Refusal.of(error, self._steering.judge(error))
-            if not place.failures and self._steering.machine.rotation.holds(
-                place.index
-            ):  # else it was reported already
+            is_new = not place.failures and self._steering.machine.rotation.holds(place.index)
+            if is_new:  # else it was reported already
                 self._steering.warn("secondary", f"the link to {link.path} is not open: {refusal}")
             place.record_failure(refusal)
         else:
@@ -299,9 +297,8 @@ class PrimaryLinks:
     def wire(self) -> ReconnectingConnection:
         """The connection of our own AMQP that all encoded links share. Raises WireUnavailableError."""
         if self._wire is None:
-            endpoint = Endpoint.of(self._client)
             seconds = self._steering.policy.send_timeout
-            self._wire = connection_for(endpoint, seconds=seconds, name="gateway")
+            self._wire = connection_for(self._client, seconds=seconds, name="gateway")
         return self._wire
 
     def encoded_link(self, path: str) -> AmqpLink:
@@ -415,14 +412,14 @@ class PrimaryLinks:
 
     async def probe(self, effect: ProbeQueue) -> None:
         """Attach to a pulled backlog queue, within `ping_timeout`."""
-        steering = self._steering
+        steering, failure = self._steering, None
         try:
             await self.standby.renew(effect.queue, steering.policy.ping_timeout)
         except Exception as error:  # noqa: BLE001 - any error keeps the queue pulled
-            reason = steering.judge(error).reason
-            steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=False, reason=reason))
-        else:
-            steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=True))
+            failure = steering.judge(error).reason
+        steering.tell(
+            QueueProbed(at=steering.clock(), queue=effect.queue, accepted=failure is None, reason=failure or "")
+        )
 
     def cut(self) -> None:
         """End the sends under way; they raise."""

@@ -43,7 +43,8 @@ from paired_servicebus.core.pump.pump_events import (
     Release,
     Relock,
 )
-from paired_servicebus.core.pump.pump_machine import PumpMachine, PumpProgress, format_deferred
+from paired_servicebus.core.pump.pump_machine import PumpMachine, PumpProgress
+from paired_servicebus.core.text.number_format import join_names, plural
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY, peek
 from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_message_id, restore_message
@@ -175,9 +176,9 @@ class Pump(ABC, Generic[M]):
 
     def _show_progress(self, *troubles: str) -> None:
         """Update the text of the progress. troubles: what does not work beside."""
-        deferred = self.machine.deferred
-        self.progress.set_aside, self.progress.set_aside_for = deferred.count(), deferred.counts()
-        text = format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
+        held = self.machine.deferred.counts()
+        self.progress.set_aside, self.progress.set_aside_for = sum(held.values()), held
+        text = f"holds {plural(sum(held.values()), 'message')} for {join_names(sorted(held))}" if held else "receiving"
         self.progress.text = "; ".join(part for part in (text, *troubles) if part)
 
 
