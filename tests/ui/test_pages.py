@@ -70,7 +70,7 @@ PLAYS: dict[str, Play] = {
         sees("── payments ──", "in 52 s", "✓✗✓✓✓  p50 12", "1,221            2        0.2 %", "14:01:58 failed"),
         "down", sees("── orders ──"), "escape", on(DashboardScreen),
     ),
-    "old depths are no base for an outlook": play(MADE.counted(OLD), "3", sees("1m11s ago"), lacks("full 1")),
+    "old depths are no base for an outlook": play(MADE.counted(OLD), "3", sees(", old · "), lacks("full 1")),
     "the unused queues are listed anew with one key": play(
         BACKLOG, "3", "r", fed(looks=[("", "stranded", 1, "")]), sees("listed anew"),
         "4", "r", sees("it works on the backlog"),

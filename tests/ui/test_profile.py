@@ -10,6 +10,7 @@ import pytest
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
 from paired_servicebus.ui.display.terminal_app import ASCII_SIGNS, to_ascii
 from paired_servicebus.ui.shell.preferences import Preferences, load_preferences
+from paired_servicebus.ui.state.view import Records
 
 PLAIN = PROFILES[ProfileName.PLAIN]
 SLOW = PROFILES[ProfileName.SLOW]
@@ -112,6 +113,18 @@ async def test_slow_lets_figures_wait_and_nothing_else(open_console: Any, made: 
         faster = made.entity("orders", sends_per_second=415.0)
         await console.told(made.snapshot(faster, made.failed_over("payments"), rest[1]))
         assert "415" in console.screen()
+
+
+async def test_slow_lets_pings_wait_that_are_folded_onto_the_newest_event(open_console: Any, made: Any) -> None:
+    clock, ping = Clock(), made.records()[-1]
+    async with open_console(Records(made.records()[:2]), made.outage(), profile=SLOW, monotonic=clock) as console:
+        assert "ping ✗" not in console.screen()
+        clock.now += 1
+        await console.told(Records((ping,)))
+        assert "ping ✗" not in console.screen()
+        clock.now += 5
+        await console.told(made.outage())
+        assert "ping ✗" in console.screen()
 
 
 async def test_slow_answers_keys_at_once(open_console: Any, made: Any) -> None:

@@ -6,6 +6,7 @@ import random
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
@@ -126,6 +127,30 @@ async def test_ages_and_countdowns_tick_with_it(open_console: Any, made: Any, wr
         await console.pilot.pause()
         assert "for 1m15s" in console.rows()[1]
         assert "is due" in console.rows()[3]
+
+
+async def test_with_many_entities_down_ages_in_rows_move_once_in_five_seconds(
+    open_console: Any, made: Any, written: Any
+) -> None:
+    """Section 12: "With many entities in trouble the ages of rows move once in five seconds"."""
+    now = made.AT
+    each = [
+        made.failed_over(f"queue-{one:02}", last_ping_at=made.AT - one, next_ping_at=made.AT + 60) for one in range(30)
+    ]
+    news = made.snapshot(*each, at=made.AT)
+    async with open_console(news, size=(140, 40), now=lambda: now, monotonic=lambda: now) as console:
+        seen, spent = [console.rows()], list[int]()
+        for second in range(1, 11):
+            now = made.AT + second
+            written()
+            await console.told(replace(news, at=now))
+            spent.append(written())
+            seen.append(console.rows())
+        names = [row for row, text in enumerate(seen[0]) if " queue-" in text]
+        moves = [sum(a[row] != b[row] for a, b in pairwise(seen)) for row in names]
+        assert len(names) > 3
+        assert max(moves) == 2
+        assert sum(spent) < 10 * 400
 
 
 async def test_figures_of_a_silent_engine_grow_no_older_than_its_news(open_console: Any, made: Any) -> None:

@@ -168,7 +168,7 @@ def rule(title: str, width: int, *, note: Span | str | None = None) -> Line:
     if note is None:
         return Line((*left, Span(RULE * max(0, width - used), Role.MUTED)))
     note = Span(note, Role.MUTED) if isinstance(note, str) else note
-    room = max(0, width - used - 6)
+    room = max(0, width - used - 4)
     text = fit(note.text, room).rstrip()
     end = (Span(f" {text} ", note.role), Span(RULE, Role.MUTED))
     gap = max(0, width - used - sum(span.width for span in end))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import ceil
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
@@ -41,6 +42,9 @@ from paired_servicebus.ui.state.view import EngineLink, View, alarms_of, by_stat
 # Each answer is a part of a line, in several wordings (spans.pack).
 
 Entities = Sequence[PairingEntity]
+MANY: Final = 8
+STEADY_SECONDS: Final = 5.0
+"""Of more unwell entities than MANY, ages in rows and countdowns move once in so many seconds, which spares a link."""
 SHORTEST_CAUSE = 8
 LONGEST_KIND = 26
 """Cells of a cause that is a kind of failure, and needs no cut."""
@@ -261,6 +265,8 @@ def healing(snapshot: Snapshot, state: State, entities: Entities, now: float) ->
 def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     due = [one.next_ping_at for one in entities if one.next_ping_at is not None]
     ping = _next_ping(min(due), now) if due else "a ping is under way"
+    if due and len(entities) > MANY:  # one of them pings each second
+        ping = f"next ping within {age(STEADY_SECONDS * max(1, ceil((min(due) - now) / STEADY_SECONDS)))}"
     needed = max(pings_needed(one, snapshot.policy) for one in entities)
     home = f"home after {needed} accepted"
     if all(one.missing_since is not None for one in entities):

@@ -564,7 +564,8 @@ def _events(view: View) -> tuple[object, ...]:
             snapshot.readiness is not None and snapshot.readiness.ready,
         )
     neighbours = [(one.name, one.trouble) for one in view.neighbours]
-    return (view.link, view.log[-1:], view.answer, neighbours, of_engine)
+    newest = [(entry.number, entry.sentence) for entry in view.log[-1:]]  # pings that are folded onto it are figures
+    return (view.link, newest, view.answer, neighbours, of_engine)
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:

@@ -51,7 +51,7 @@ from paired_servicebus.ui.render.spans import (
     spread,
     wrap,
 )
-from paired_servicebus.ui.state.summary import why_now
+from paired_servicebus.ui.state.summary import MANY, STEADY_SECONDS, why_now
 from paired_servicebus.ui.state.view import (
     SORTS,
     WORST_FIRST,
@@ -301,7 +301,8 @@ class EntityRows(LazyLines):
         entities, fold_at = self._table.entities, self._table.fold_at
         self._rows = (*entities[:fold_at], None, *entities[fold_at:]) if self._table.quiet else entities
         """The rows from top to bottom; None stands for the fold."""
-        self._now = view.now
+        many = sum(needs_eyes(entity) for entity in entities) > MANY
+        self._now = view.now - view.now % STEADY_SECONDS if many else view.now
         self._fleet = view.fleet is not None
         self._places = self._plan(height)
         """Row and line within it, for each line of the table."""

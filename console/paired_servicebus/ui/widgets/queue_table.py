@@ -138,8 +138,9 @@ def _trouble(snapshot: Snapshot, now: float) -> Span | None:
     if not out:
         return read if read.role is Role.SUSPECT else None
     newest = max(out, key=lambda queue: queue.pulled_since or 0.0)
-    which = f"queue {newest.index}" if len(out) == 1 else f"{len(out)} of {len(snapshot.queues)} queues"
-    since = f" for {age(now - newest.pulled_since)}" if newest.pulled_since is not None else ""
+    many = f"all {len(out)}" if len(out) == len(snapshot.queues) else f"{len(out)} of {len(snapshot.queues)}"
+    which = f"queue {newest.index}" if len(out) == 1 else f"{many} queues"
+    since = f" since {time_or_day(newest.pulled_since, now)}" if newest.pulled_since is not None else ""
     before = f"{read.text} · " if read.role is Role.SUSPECT else ""
     return Span(f"{before}{which} not accepting{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
 
@@ -383,7 +384,7 @@ def _note(snapshot: Snapshot, now: float) -> Span:
         least = f" · at least {sums.messages:,} parked" if sums.messages else ""
         return Span(f"not read yet{least}", Role.SUSPECT)
     old = ", old" if sums.old else ""
-    text = f"read {age(now - sums.read_at)} ago{old} · {sums.dead_lettered:,} dead-lettered"
+    text = f"read {time_or_day(sums.read_at, now)}{old} · {sums.dead_lettered:,} dead-lettered"
     return Span(text, Role.SUSPECT if sums.old else Role.MUTED)
 
 
