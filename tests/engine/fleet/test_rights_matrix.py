@@ -14,6 +14,7 @@ import pytest
 from paired_servicebus.core.errors import FleetBoardError
 from paired_servicebus.core.fleet.fleet_documents import Board, Goodbye, Order, Watch, encode_order_text
 from paired_servicebus.core.fleet.fleet_events import Clean
+from paired_servicebus.engine.fleet import service_bus_board
 from paired_servicebus.engine.fleet.board_setup import (
     ENGINES,
     OPENS,
@@ -31,6 +32,13 @@ from .forgeries import PEN, genuine
 from .test_board_codec import report
 
 PATHS: Final = {Board.ORDERS: ORDERS, Board.REPORTS: REPORTS}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded machine answers late, and no key is refused for that."""
+    for name in ("READ_SECONDS", "WRITE_SECONDS", "CLEAN_SECONDS", "STEP_SECONDS"):
+        monkeypatch.setattr(service_bus_board, name, 60.0)
 
 
 @dataclass(frozen=True, kw_only=True)

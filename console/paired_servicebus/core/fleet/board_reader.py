@@ -32,6 +32,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Report,
+    Stamp,
     Watch,
 )
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
@@ -234,7 +235,6 @@ LONGEST_LIFE: Final = 73 * 3600.0
 _MAX_COUNTING: Final = 10_000
 """Claims of one board: posts above it do not count, so nobody else's claims hinder a cleaning."""
 
-Stamp = tuple[float, int]
 Claim = tuple[str | int, ...]
 """What a post states: of two posts with one claim the newer counts."""
 
@@ -252,7 +252,7 @@ class CountingPosts:
     def add(self, post: Posted) -> None:
         """Take a post in."""
         self._added += 1
-        stamp, claim = stamp_of(post), claim_of(post, self._board)
+        stamp, claim = post.stamp, claim_of(post, self._board)
         if claim is None:
             return
         if self._is_superseded(claim, stamp) or (claim not in self._held and len(self._held) >= _MAX_COUNTING):
@@ -302,11 +302,6 @@ class CountingPosts:
         """Forget all: the board was deleted."""
         self._held.clear()
         self._added = 0
-
-
-def stamp_of(post: Posted) -> Stamp:
-    """Return the place of a post in time."""
-    return post.enqueued_at, post.number
 
 
 def claim_of(post: Posted, board: Board) -> Claim | None:

@@ -240,12 +240,6 @@ class Kept:
     """Seconds that its clock was ahead of the namespace's; 0: unknown, or behind."""
 
 
-def next_alarm(standing: Iterable[StandingFleetOrder], *, at: float) -> float | None:
-    """Return the next time at which an alarm or an end is due."""
-    due = [one.until - before for one in standing for before in (*ALARM_SECONDS, 0.0)]
-    return min((time for time in due if time > at), default=None)
-
-
 def alarms_due(standing: Iterable[StandingFleetOrder], *, after: float, at: float) -> tuple[str, ...]:
     """Return a sentence for each order whose alarm is due in (after, at]."""
     found = []
@@ -658,7 +652,8 @@ class EngineOrders:
     def next_deadline(self) -> float | None:
         """Return the time of the next alarm or end."""
         at = -inf if self._alarms_at is None else self._alarms_at
-        return next_alarm(self._applied.values(), at=at)
+        due = [one.until - before for one in self._applied.values() for before in (*ALARM_SECONDS, 0.0)]
+        return min((time for time in due if time > at), default=None)
 
 
 def to_take_up(kept: Kept, *, engine: str, verbs: FleetVerbs, at: float) -> tuple[StandingFleetOrder, ...]:

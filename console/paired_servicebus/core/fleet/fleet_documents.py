@@ -385,6 +385,10 @@ class Unverified:
     is_unknown: bool = False
 
 
+Stamp = tuple[float, int]
+"""The place of a message in time: when the namespace dated it, and its number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
     """A message as it was read from a board."""
@@ -408,3 +412,7 @@ class Posted:
     """Whose key signed an order; None: it was not verified, so it is void."""
     carried: tuple[tuple[Order, Signer], ...] = ()
     """The orders in a presence or report that a key of an operator signed, and whose it is."""
+
+    @property
+    def stamp(self) -> Stamp:
+        return self.enqueued_at, self.number

@@ -30,6 +30,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Presence,
     Report,
+    Stamp,
 )
 from paired_servicebus.core.fleet.pace import LOOK_MOST, LOOK_WELL, REPORT_LEAST
 from paired_servicebus.core.model.entity_state import WELL, State
@@ -108,7 +109,6 @@ MISSED_REPORTS: Final = 3.0
 KNOWN_AFTER: Final = 10.0
 """Seconds between two documents of a boot from which it is known: a flood names each engine once."""
 
-Stamp = tuple[float, int]
 _NEVER: Final[Stamp] = (-1.0, -1)
 
 
@@ -139,11 +139,10 @@ class EngineRecord:
         This engine knows its own documents: whatever its clock says, no message on the board is newer, or else it is
         forged.
         """
-        stamp = (post.enqueued_at, post.number)
         self.first_at = min(self.first_at, post.enqueued_at)
-        self.heard = max(self.heard, stamp)
+        self.heard = max(self.heard, post.stamp)
         if not self.is_own:
-            self._take(post.document, stamp)
+            self._take(post.document, post.stamp)
 
     def read_own(self, document: Presence | Report, now: float) -> None:
         """Take a document in that this engine has posted. now: about the namespace's time."""
@@ -300,7 +299,8 @@ def syphons_elsewhere(view: FleetView | None) -> tuple[str, ...] | None:
     """
     if view is None or view.read_at is None:
         return None
-    return _names([one for one in _others(view) if one.status is FleetStatus.REPORTING])
+    moving = (one for one in _others(view) if one.syphon in MOVING_STATUSES)
+    return tuple(sorted(one.engine for one in moving if one.status is FleetStatus.REPORTING))
 
 
 def lacks_syphon(view: FleetView, parked: ParkedView | None, syphon: SyphonView, at: float) -> bool:
@@ -326,10 +326,6 @@ def _others(view: FleetView) -> list[FleetEngine]:
 def _moved(engines: list[FleetEngine], statuses: frozenset[SyphonStatus]) -> frozenset[int]:
     moving = (one for one in engines if one.status is FleetStatus.REPORTING and one.syphon in statuses)
     return frozenset(index for one in moving for index in one.queues)
-
-
-def _names(engines: list[FleetEngine]) -> tuple[str, ...]:
-    return tuple(sorted(one.engine for one in engines if one.syphon in MOVING_STATUSES))
 
 
 MAX_ENGINES: Final = 500
