@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.conformance import checking, expected, running
 from tests.conformance.checking import Skipped, Verdict, fetch, run
@@ -21,6 +22,7 @@ from tests.conformance.proton import __main__ as proton
 from tests.conformance.python_versions import __main__ as python_versions
 from tests.conformance.rhea import __main__ as rhea
 from tests.conformance.running import batches, read_report
+from tests.conformance.sdk_releases.__main__ import choose
 
 
 def test_a_report_may_be_cut_off_while_it_is_written(tmp_path: Path) -> None:
@@ -260,3 +262,36 @@ def _listed(module: Path) -> list[ast.expr]:
 def test_the_table_of_clients_is_true(language: str, facts: Callable[[], tuple[str, str]]) -> None:
     rows = re.findall(rf"^\| {re.escape(language)}.+ \| (.+) \| (.+) \|$", README.read_text("utf-8"), re.MULTILINE)
     assert rows == [facts()]
+
+
+# -- The table names each failure once, and what was never run. Which releases of the SDK the contract is run with.
+
+
+def test_a_row_for_each_check_and_a_column_for_each_release() -> None:
+    found = {"7.1": [Verdict("send", True, None)], "7.2": [Verdict("send", False, "no"), Verdict("peek", True, None)]}
+    assert python_versions.table(found).splitlines() == [
+        "          7.1      7.2",
+        "send   passed   FAILED",
+        "peek        -   passed",
+        "7.2, send: no",
+    ]
+
+
+RANGE = Requirement("azure-servicebus>=7.15,<8")
+
+
+@pytest.mark.parametrize(
+    ("newer", "chosen", "remark"),
+    [
+        (["8.0.0b1", "8.0.0a1", "7.17.0", "7.16.0b1"], ("7.15.0", "7.17.0", "8.0.0b1"), "newest pre-release: 8.0.0b1"),
+        ([], ("7.15.0",), "no pre-release is newer than 7.15.0"),
+    ],
+)
+def test_the_ends_of_the_range_and_a_newer_prerelease(newer: list[str], chosen: tuple[str, ...], remark: str) -> None:
+    found, said = choose([*newer, "7.15.0", "7.15.0b2", "7.14.3"], RANGE)
+    assert (found, said.endswith(remark)) == (chosen, True)
+
+
+def test_nothing_in_the_range() -> None:
+    with pytest.raises(Skipped):
+        choose(["7.14.3"], RANGE)

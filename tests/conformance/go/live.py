@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance.checking import Skipped, Unfetched
+from tests.conformance.checking import Skipped, Unfetched, sandbox_facts
 from tests.conformance.expected import Expectation, Outcome, Result, differences, load
 from tests.conformance.go.__main__ import BUILDING_SECONDS, FETCHING_SECONDS, FOLDER, MODULE, find_go, version
 from tests.conformance.standard_ports import isolated
@@ -33,6 +33,7 @@ LIMIT: Final = 900.0
 """Seconds for the tests of one package; the longest takes a third of it on two busy cores."""
 TELLING: Final = ("Error:", "Skip", "panic", "live-only")
 """Words in the lines that are repeated where a test does not pass."""
+INSIDE: Final = "--inside"
 OUTCOMES: Final = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "skip": Outcome.SKIPPED}
 
 
@@ -78,7 +79,7 @@ def run(parts: Sequence[str], log: Path | None) -> dict[str, Result]:
                 test for test in _listed(binary, source / package) if not parts or any(part in test for part in parts)
             ]
             if names:
-                command = [sys.executable, "-m", "tests.conformance.go.live_inside", str(binary), "|".join(names)]
+                command = [sys.executable, "-m", "tests.conformance.go.live", INSIDE, str(binary), "|".join(names)]
                 place = folder / f"hosts-{len(running)}"
                 place.mkdir()
                 output = ((log or folder) / f"{binary.name}.jsonl").open("w+", encoding="utf-8")
@@ -98,6 +99,31 @@ def run(parts: Sequence[str], log: Path | None) -> dict[str, Result]:
             output.close()
             results |= {test: found.get(test, Result(Outcome.FAIL, 0.0, "it did not run to its end")) for test in names}
         return results
+
+
+def run_inside(program: str, names: str) -> int:
+    """Run one package's tests within a network of their own: the sandboxes, the variables, the program."""
+    with sandbox_facts("--config", str(NAMESPACES)) as facts:
+        standard, premium = facts["namespaces"]
+        keys = ("NoManage", "SendOnly", "ListenOnly")
+        by_key = {key: f"SharedAccessKeyName={key};SharedAccessKey={key}" for key in keys}
+        endpoint = f"Endpoint=sb://{standard['host']}/"
+        environment = {
+            "AZURE_RECORD_MODE": "live",
+            "SERVICEBUS_ENDPOINT": standard["host"],
+            "SERVICEBUS_ENDPOINT_PREMIUM": premium["host"],
+            "SERVICEBUS_CONNECTION_STRING": standard["standard_connection_string"],
+            "SERVICEBUS_CONNECTION_STRING_PREMIUM": premium["standard_connection_string"],
+            "SERVICEBUS_CONNECTION_STRING_NO_MANAGE": f"{endpoint};{by_key['NoManage']}",
+            "SERVICEBUS_CONNECTION_STRING_SEND_ONLY": f"{endpoint};{by_key['SendOnly']}",
+            "SERVICEBUS_CONNECTION_STRING_LISTEN_ONLY": f"{endpoint};{by_key['ListenOnly']}",
+            "SSL_CERT_FILE": facts["ca_file"],
+            **facts["identities"][0]["managed_identity"],
+        }
+        command = [os.environ["GO"], "tool", "test2json", "-t", program]
+        command += ["-test.v=test2json", "-test.timeout=15m", f"-test.run=^({names})$"]
+        settings = {**os.environ, **environment}
+        return subprocess.run(command, env=settings, cwd=os.environ["PACKAGE"], check=False).returncode
 
 
 def read_events(lines: Iterable[str]) -> dict[str, Result]:
@@ -158,4 +184,4 @@ def _listed(binary: Path, place: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_inside(*sys.argv[2:]) if sys.argv[1:2] == [INSIDE] else main())
