@@ -6,27 +6,35 @@ service's sentences; where such words are known, they are here.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class BrokerError(Exception):
     """A refused operation; the message names the cause, the place and the remedy."""
 
 
-class EntityNotFound(BrokerError):
-    """A missing entity."""
+class PlaceError(BrokerError):
+    """A refusal that is about one entity or namespace; `sentence` has its place."""
+
+    sentence: ClassVar[str]
 
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The messaging entity '{path}' could not be found. To know more visit "
-            "https://aka.ms/sbResourceMgrExceptions."
-        )
+        super().__init__(self.sentence.format(path))
         self.path = path
 
 
-class EntityExists(BrokerError):
+class EntityNotFound(PlaceError):
+    """A missing entity."""
+
+    sentence = (
+        "The messaging entity '{}' could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions."
+    )
+
+
+class EntityExists(PlaceError):
     """A path that is taken; queues and topics share one name space."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"an entity '{path}' already exists in this namespace")
+    sentence = "an entity '{}' already exists in this namespace"
 
 
 class EntityDisabled(BrokerError):
@@ -85,14 +93,13 @@ class QuotaExceeded(BrokerError):
         )
 
 
-class Throttled(BrokerError):
+class Throttled(PlaceError):
     """An operation beyond the namespace's credits, or beyond what it does at present."""
 
-    def __init__(self, namespace: str) -> None:
-        super().__init__(
-            f"The request was terminated because the namespace {namespace} is being throttled. Error code : 50009. "
-            "Please wait 2 seconds and try again. To know more visit https://aka.ms/sbResourceMgrExceptions."
-        )
+    sentence = (
+        "The request was terminated because the namespace {} is being throttled. Error code : 50009. "
+        "Please wait 2 seconds and try again. To know more visit https://aka.ms/sbResourceMgrExceptions."
+    )
 
 
 class MessageNotFound(BrokerError):
@@ -102,21 +109,19 @@ class MessageNotFound(BrokerError):
         super().__init__(f"'{path}' has no such message with sequence number {sequence_number}")
 
 
-class MessageLockLost(BrokerError):
+class MessageLockLost(PlaceError):
     """An unknown lock token: settled already, or expired."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
-            f"queue. Its entity is '{path}'."
-        )
+    sentence = (
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
+        "queue. Its entity is '{}'."
+    )
 
 
 class MessageHeld(MessageLockLost):
     """A message whose settling belongs to a transaction that has not ended."""
 
-    def __init__(self, path: str) -> None:
-        BrokerError.__init__(self, f"this message of '{path}' is settled in a transaction; wait for its end")
+    sentence = "this message of '{}' is settled in a transaction; wait for its end"
 
 
 class SessionLockLost(BrokerError):
@@ -137,14 +142,13 @@ class SessionCannotBeLocked(BrokerError):
         )
 
 
-class SessionNeeded(InvalidOperation):
+class SessionNeeded(PlaceError, InvalidOperation):
     """A receiver without a session, on an entity that requires one."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. "
-            f"Accept a session of '{path}'."
-        )
+    sentence = (
+        "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. "
+        "Accept a session of '{}'."
+    )
 
 
 class TransactionRolledBack(BrokerError):

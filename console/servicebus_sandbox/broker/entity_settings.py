@@ -1,8 +1,7 @@
 """Settings and authorization rules of entities as frozen values with the service's defaults.
 
 Durations are `timedelta`; None means unlimited (TimeSpan.MaxValue on the wire). Names of sizes have their unit. Values
-check their ranges when they are made; `check_update` rejects changes of fixed settings. Queues read `DeliveryRules`,
-which are derived once for each change.
+check their ranges when they are made; `check_update` rejects changes of fixed settings.
 """
 
 from __future__ import annotations
@@ -284,38 +283,6 @@ def check_update(old: EntitySettings, new: EntitySettings) -> None:
                 raise InvalidSettings(f"Partitioning cannot be changed for {kind}. Create the entity anew", name)
             sentence = f"The value for the {name} property of an existing {kind} cannot be changed"
             raise InvalidSettings(f"{sentence}; it is {before}: create the entity anew with {after}", name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryRules:
-    """The rules of a message queue, in seconds; None means no limit.
-
-    A dead-letter queue has no expiry, no delivery limit and no sessions.
-    """
-
-    lock_seconds: float
-    ttl_seconds: float | None = None
-    dead_letter_on_expiration: bool = False
-    max_deliveries: int | None = None
-    requires_session: bool = False
-    can_receive: bool = True
-    is_partitioned: bool = False
-
-    @classmethod
-    def of(cls, settings: ReceivingSettings) -> DeliveryRules:
-        return cls(
-            lock_seconds=settings.lock_duration.total_seconds(),
-            ttl_seconds=seconds_or_none(settings.default_ttl),
-            dead_letter_on_expiration=settings.dead_letter_on_expiration,
-            max_deliveries=settings.max_delivery_count,
-            requires_session=settings.requires_session,
-            can_receive=settings.status.can_receive,
-            is_partitioned=getattr(settings, "enable_partitioning", False),
-        )
-
-    @classmethod
-    def for_dead_letters(cls, settings: ReceivingSettings) -> DeliveryRules:
-        return cls(lock_seconds=settings.lock_duration.total_seconds(), can_receive=settings.status.can_receive)
 
 
 def seconds_or_none(duration: timedelta | None) -> float | None:

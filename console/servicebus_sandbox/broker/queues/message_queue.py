@@ -1,6 +1,6 @@
 """A message queue: storing, delivery, locks, settling, expiry; its schedule, forwarding, and lines of receivers.
 
-It serves queues, subscriptions and their dead-letter queues, which differ in `DeliveryRules` and sessions
+It serves queues, subscriptions and their dead-letter queues, which differ in limits and sessions
 (`session_queue`). Locks belong to the queue: they outlive receivers, and a token settles its message from any link.
 `intake` checks status, quota, size and duplicates before.
 """
@@ -26,7 +26,7 @@ from servicebus_sandbox.broker.broker_errors import (
     QuotaExceeded,
     Throttled,
 )
-from servicebus_sandbox.broker.entity_settings import DeliveryRules
+from servicebus_sandbox.broker.entity_settings import ReceivingSettings, seconds_or_none
 from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage, Travel
 from servicebus_sandbox.broker.queues.agenda import MESSAGE_COST, Agenda, Deadlines, earliest
 from servicebus_sandbox.broker.transaction import Act
@@ -353,14 +353,13 @@ class MessageQueue:
     def __init__(
         self,
         path: str,
-        rules: DeliveryRules,
+        settings: ReceivingSettings,
         agenda: Agenda,
         new_number: Callable[[], int],
         *,
         dead_letters: MessageQueue | None = None,
     ) -> None:
         self.path = path
-        self.rules = rules
         self.dead_letters = dead_letters
         self.scheduled: Schedule | None = None
         self.forwarder: Forwarder | None = None
@@ -380,6 +379,17 @@ class MessageQueue:
         self._locks: Deadlines[int] = Deadlines(self._lock_deadline)
         self._expiries: Deadlines[int] = Deadlines(self._expiry_deadline)
         self._lanes_to_serve: dict[Lane, None] = {}
+        self.apply(settings)
+
+    def apply(self, settings: ReceivingSettings) -> None:
+        """Follow changed settings. A dead-letter queue has no expiry and no delivery limit."""
+        is_dead = self.dead_letters is None
+        self._lock_seconds = settings.lock_duration.total_seconds()
+        self._ttl_seconds = None if is_dead else seconds_or_none(settings.default_ttl)
+        self._max_deliveries = None if is_dead else settings.max_delivery_count
+        self._buries_expired = settings.dead_letter_on_expiration
+        self._can_receive = settings.status.can_receive
+        self._is_partitioned = not is_dead and getattr(settings, "enable_partitioning", False)
 
     # ------------------------------------------------------------------ contents
 
@@ -421,15 +431,15 @@ class MessageQueue:
             stored.enqueued_sequence_number = message.travel.first_number
             stored.dead_letter_source = message.travel.dead_letter_source
             stored.add_properties(message.travel.added)
-        if self.rules.is_partitioned and stored.enqueued_sequence_number is None:
+        if self._is_partitioned and stored.enqueued_sequence_number is None:
             stored.enqueued_sequence_number = number
         forwarder = self.forwarder
         if forwarder is not None and forwarder.target is not None and forwarder.pass_on(stored):
             return number
         self._store.add(stored)
         ttl = message.ttl
-        if self.rules.ttl_seconds is not None or ttl_limit is not None:
-            ttl = earliest(ttl, self.rules.ttl_seconds, ttl_limit)
+        if self._ttl_seconds is not None or ttl_limit is not None:
+            ttl = earliest(ttl, self._ttl_seconds, ttl_limit)
         if ttl is not None:
             stored.expires_at = now + ttl
             self._expiries.add(stored.expires_at, number)
@@ -566,7 +576,7 @@ class MessageQueue:
     def _check_receivable(self) -> None:
         if self.forwarder is not None and self.forwarder.target is not None:
             raise InvalidOperation(f"'{self.path}' forwards its messages; receive from '{self.forwarder.target}'")
-        if not self.rules.can_receive:
+        if not self._can_receive:
             raise EntityDisabled(self.path, "disabled for receiving")
 
     # ------------------------------------------------------------------ locks
@@ -574,7 +584,7 @@ class MessageQueue:
     def _lock(self, stored: StoredMessage, now: float) -> None:
         token = stored.lock_token = self._agenda.new_token()
         self._tokens[token] = stored
-        self._hold_until(stored, now + self.rules.lock_seconds)
+        self._hold_until(stored, now + self._lock_seconds)
 
     def _hold_until(self, stored: StoredMessage, until: float) -> None:
         stored.locked_until = until
@@ -584,7 +594,7 @@ class MessageQueue:
     def renew(self, token: bytes) -> float:
         """Extend a message's lock by the lock duration; return its end. Raises MessageLockLost."""
         stored = self._locked(token)
-        self._hold_until(stored, self._agenda.clock() + self.rules.lock_seconds)
+        self._hold_until(stored, self._agenda.clock() + self._lock_seconds)
         return stored.locked_until
 
     def _locked(self, token: bytes) -> StoredMessage:
@@ -672,7 +682,7 @@ class MessageQueue:
     def _give_back(self, stored: StoredMessage, *, failed: bool) -> None:
         """End a lock; the message is ready again, deferred, expired or, after too many failures, dead-lettered."""
         stored.delivery_count += failed and self._counts
-        limit = self.rules.max_deliveries
+        limit = self._max_deliveries
         if failed and limit is not None and stored.delivery_count >= limit:
             self._bury(stored, TOO_OFTEN, f"{stored.delivery_count} deliveries of this message failed")
         elif stored.expires_at is not None and stored.expires_at <= self._agenda.clock():
@@ -681,7 +691,7 @@ class MessageQueue:
             self._line_up(stored)
 
     def _expire(self, stored: StoredMessage) -> None:
-        if self.rules.dead_letter_on_expiration:
+        if self._buries_expired:
             self._bury(stored, EXPIRED, "the message's time to live ended before it was received")
         else:
             self._remove(stored)

@@ -252,7 +252,7 @@ class SessionQueue(MessageQueue):
         return sorted(s.id for s in self._sessions if s.state is not None and s.state_set_at >= state_set_since)
 
     def _new_lock_end(self) -> float:
-        until = self._agenda.clock() + self.rules.lock_seconds
+        until = self._agenda.clock() + self._lock_seconds
         self._agenda.call_at(until, self)
         return until
 

@@ -24,7 +24,6 @@ from servicebus_sandbox.broker.broker_errors import (
 from servicebus_sandbox.broker.entity_settings import (
     AS_SEEN,
     Behavior,
-    DeliveryRules,
     EntitySettings,
     Expiry,
     Pings,
@@ -84,13 +83,12 @@ class _ReceivingEntity(Generic[S]):
         self.path = path
         self.settings = settings
         self.new_number = count(1).__next__
-        dead_rules = DeliveryRules.for_dead_letters(settings)
         self.dead_letters, self.transfer_dead_letters = (
-            MessageQueue(f"{path}/{name}", dead_rules, agenda, self.new_number)
+            MessageQueue(f"{path}/{name}", settings, agenda, self.new_number)
             for name in (DEAD_LETTERS, TRANSFER_DEAD_LETTERS)
         )
         kind: type[MessageQueue] = SessionQueue if settings.requires_session else MessageQueue
-        self.messages = kind(path, DeliveryRules.of(settings), agenda, self.new_number, dead_letters=self.dead_letters)
+        self.messages = kind(path, settings, agenda, self.new_number, dead_letters=self.dead_letters)
         for queue, source in ((self.messages, None), (self.dead_letters, path)):
             queue.forwarder = Forwarder(queue, agenda, forward, self.transfer_dead_letters, source=source)
         self._aim(settings)
@@ -105,8 +103,8 @@ class _ReceivingEntity(Generic[S]):
 
     def apply(self, settings: S, now: float) -> None:
         self.settings, self.updated_at = settings, now
-        self.messages.rules = DeliveryRules.of(settings)
-        self.dead_letters.rules = self.transfer_dead_letters.rules = DeliveryRules.for_dead_letters(settings)
+        for queue in self.message_queues:
+            queue.apply(settings)
         self._aim(settings)
 
     def _aim(self, settings: S) -> None:
