@@ -612,24 +612,22 @@ class SaslOutcome:
 
 Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
 SaslPerformative = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | SaslOutcome
-_ALL = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
-_ALL_SASL = (SaslMechanisms, SaslInit, SaslChallenge, SaslResponse, SaslOutcome)
 
 
-def read_performative(buffer: bytes, at: int) -> tuple[Performative, int]:
-    """Return the performative at `at` and the offset of the payload. Raises DecodeError."""
-    value, end = read_composite(buffer, at)
-    if isinstance(value, _ALL):
-        return value, end
-    raise DecodeError(f"{_name(value)} is no performative of AMQP")
+def _one_of(kinds: tuple[type, ...], protocol: str) -> Reader:
+    def read(buffer: bytes, at: int) -> tuple[Any, int]:
+        value, end = read_composite(buffer, at)
+        if isinstance(value, kinds):
+            return value, end
+        raise DecodeError(f"{_name(value)} is no performative of {protocol}")
+
+    return read
 
 
-def read_sasl(buffer: bytes, at: int) -> tuple[SaslPerformative, int]:
-    """Return the SASL performative at `at` and the offset after it. Raises DecodeError."""
-    value, end = read_composite(buffer, at)
-    if isinstance(value, _ALL_SASL):
-        return value, end
-    raise DecodeError(f"{_name(value)} is no performative of AMQP's SASL layer")
+read_performative: Final = _one_of((Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close), "AMQP")
+"""Return the performative at an offset and the offset of the payload. Raises DecodeError."""
+read_sasl: Final = _one_of((SaslMechanisms, SaslInit, SaslChallenge, SaslResponse, SaslOutcome), "AMQP's SASL layer")
+"""Return the SASL performative at an offset and the offset after it. Raises DecodeError."""
 
 
 def _name(value: object) -> str:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cached_property
 from hmac import compare_digest
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from servicebus_amqp.access import (
     PREFIX,
@@ -54,22 +54,18 @@ _ALL_OF_IT = "/.default"
 
 
 class AzureRole(StrEnum):
-    """The built-in data roles by their names in Azure."""
+    """The built-in data roles by their names in Azure, with the rights that each gives."""
 
-    SENDER = "Azure Service Bus Data Sender"
-    RECEIVER = "Azure Service Bus Data Receiver"
-    OWNER = "Azure Service Bus Data Owner"
+    rights: frozenset[Right]
 
-    @property
-    def rights(self) -> frozenset[Right]:
-        return _RIGHTS[self]
+    SENDER = "Azure Service Bus Data Sender", Right.SEND
+    RECEIVER = "Azure Service Bus Data Receiver", Right.LISTEN
+    OWNER = "Azure Service Bus Data Owner", *Right
 
-
-_RIGHTS: Final[Mapping[AzureRole, frozenset[Right]]] = {
-    AzureRole.SENDER: frozenset({Right.SEND}),
-    AzureRole.RECEIVER: frozenset({Right.LISTEN}),
-    AzureRole.OWNER: ALL_RIGHTS,
-}
+    def __new__(cls, name: str, *rights: Right) -> Self:
+        role = str.__new__(cls, name)
+        role._value_, role.rights = name, frozenset(rights)
+        return role
 
 
 class AccessToken(NamedTuple):
