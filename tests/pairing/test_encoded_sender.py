@@ -365,7 +365,7 @@ async def test_each_ends_at_its_own_time_though_all_share_one_timer(world: World
         assert link.put(message(str(seconds)), 0, seconds, end, began=began)
         await asyncio.sleep(0)
         await until(lambda: world.depth("orders") > 0)
-        link._wire._line.reads += 1  # type: ignore[union-attr] # the connection is not silent
+        link.wire._line.reads += 1  # type: ignore[union-attr] # the connection is not silent
     await until(lambda: len(ended) == 3)
     assert all(seconds <= took < seconds + 2 for seconds, (took, _) in ended.items())
     assert [took for took, _ in ended.values()] == sorted(took for took, _ in ended.values())

@@ -29,10 +29,12 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
+from paired_servicebus.pairing.sending import pairing_links
 from servicebus_amqp.encoding.codec import Int, Symbol, UInt
 from servicebus_amqp.encoding.performatives import Modified, Source
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.amqp_server.broker_links import IncomingLink
 from tests.pairing.conftest import TRUST, World, until
 
 from .relay_setting import BOTH, LISTEN, ROOT, SEND, Setting, ignore, relay_setting
@@ -129,6 +131,24 @@ async def test_a_subscription(setting: Setting) -> None:
         assert [m.message_id for m in await receiver.peek_messages(5)] == ["a"]
         (message,) = await receiver.receive_messages(1, max_wait_time=2)
         await receiver.complete_message(message)
+
+
+async def test_senders_of_many_entities_share_as_many_connections_as_the_service_wants(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection to the primary carries the senders of 800 entities; those of more begin another one."""
+    monkeypatch.setattr(pairing_links, "ENTITIES_OF_A_CONNECTION", 1)
+    client = await setting.client(SEND)
+    async with client.get_queue_sender("orders") as orders, client.get_topic_sender("audit") as audit:
+        for number in range(3):
+            for sender in (audit, orders):
+                await sender.send_messages(ServiceBusMessage(b"x", message_id=str(number)), timeout=20)
+    served = [
+        {link.path for link in connection.links.values() if isinstance(link, IncomingLink)}
+        for connection in setting.world.sandbox["primary"].node.connections
+    ]
+    assert sorted(map(sorted, filter(None, served))) == [["audit"], ["orders"]]
+    assert setting.world.ids_in("orders") == ["0", "1", "2"]
 
 
 async def test_an_entity_in_failover_is_still_read_from_the_primary(setting: Setting) -> None:

@@ -57,36 +57,37 @@ class WriteTurns:
     """The turns of a gateway's writes."""
 
     def __init__(self) -> None:
-        self._primary: ReconnectingConnection | None = None
+        self._primaries: list[ReconnectingConnection] = []
         self._answered: list[FrontSocket] = []
 
     def join(self, primary: ReconnectingConnection) -> None:
-        """Follow the reads of the primary's connection, the same for all clients."""
-        if self._primary is None:
-            self._primary = primary
+        """Follow the reads of a connection to the primary, which many clients share."""
+        if primary not in self._primaries:
+            self._primaries.append(primary)
             primary.after_read.append(self._write_answers)
 
     def leave(self) -> None:
-        if self._primary is not None:
-            self._primary.after_read.remove(self._write_answers)
-            self._primary = None
+        for primary in self._primaries:
+            primary.after_read.remove(self._write_answers)
+        self._primaries.clear()
 
     def write_after_read(self, client: FrontSocket) -> None:
         """Write to a client when the present read of the primary ends."""
         self._answered.append(client)
 
-    def hold(self) -> ClientConnection | None:
-        """Collect writes to the primary until `release`; None without a connection, or if it will write anyway."""
-        return None if self._primary is None else self._primary.hold()
+    def hold(self) -> list[ClientConnection]:
+        """Collect writes to the primary until `release`; return the connections that would not write anyway."""
+        return [held for primary in self._primaries if (held := primary.hold()) is not None]
 
     @staticmethod
-    def release(held: ClientConnection, *, now: bool) -> None:
+    def release(held: list[ClientConnection], *, now: bool) -> None:
         """Write what was collected: now, or in the loop's next turn."""
-        if now:
-            held.flush()
-        else:
-            held.will_write = False
-            held.touch()
+        for line in held:
+            if now:
+                line.flush()
+            else:
+                line.will_write = False
+                line.touch()
 
     def _write_answers(self) -> None:
         answered, self._answered = self._answered, []
@@ -235,8 +236,7 @@ class FrontSocket(ServerConnection[FrontLink], asyncio.Protocol):
         try:
             self.process(data)
         finally:
-            if held is not None:
-                self._front.turns.release(held, now=self._front.budgets.whole.sends <= 1)
+            self._front.turns.release(held, now=self._front.budgets.whole.sends <= 1)
             if relayed is not None:
                 relayed.flush()
         self.write()

@@ -197,7 +197,7 @@ class AmqpLink:
 
     def __init__(self, wire: ReconnectingConnection, path: str, fields: AttachFields = OURS) -> None:
         self.path = path
-        self._wire = wire
+        self.wire: Final = wire
         self._fields = fields
         self._attachment: _Attachment | None = None
         self._attaching = asyncio.Lock()
@@ -207,7 +207,7 @@ class AmqpLink:
     @property
     def is_open(self) -> bool:
         attachment = self._attachment
-        return attachment is not None and attachment.link is not None and self._wire.carries(attachment.link)
+        return attachment is not None and attachment.link is not None and self.wire.carries(attachment.link)
 
     @property
     def unanswered(self) -> float:
@@ -248,7 +248,7 @@ class AmqpLink:
             raise too_large(self.path, len(data), largest)
         outcome: asyncio.Future[WireError | None] = loop.create_future()
         try:
-            send = _InFlight(partial(_resolve, outcome), ends, timeout, self._wire.received)
+            send = _InFlight(partial(_resolve, outcome), ends, timeout, self.wire.received)
             tag = self._put(attachment, data, message_format, send)
         except StateError as error:
             raise WireConnectionError(f"{self.path}: {error}") from error
@@ -274,11 +274,11 @@ class AmqpLink:
         on_end: called once, later. began: the loop's present time. state: that of a transaction.
         """
         attachment = self._attachment
-        if attachment is None or attachment.link is None or self._closed or not self._wire.carries(attachment.link):
+        if attachment is None or attachment.link is None or self._closed or not self.wire.carries(attachment.link):
             return False
         if len(data) > attachment.link.max_message_size:
             return False
-        send = _InFlight(on_end, began + timeout, timeout, self._wire.received, state)
+        send = _InFlight(on_end, began + timeout, timeout, self.wire.received, state)
         self._put(attachment, data, message_format, send)
         return True
 
@@ -320,7 +320,7 @@ class AmqpLink:
                 if before is not None and before is not found and self.is_open:
                     return before
                 fresh = _Attachment(self.path, self._give_up)
-                fresh.link = await self._wire.sender(
+                fresh.link = await self.wire.sender(
                     self.path,
                     on_outcome=fresh.on_outcome,
                     on_lost=fresh.on_lost,
@@ -352,11 +352,11 @@ class AmqpLink:
         A send over a connection that was replaced meanwhile was cut: its entity is not the cause.
         """
         link, text = attachment.link, f"{self.path} did not answer a send within {send.timeout:g} s"
-        if link is not None and not self._wire.carries(link):
+        if link is not None and not self.wire.carries(link):
             send.on_end(WireConnectionError(text))
             return
         late = WireTimeoutError(text)
-        self._wire.replace_if_silent(send.mark, send.timeout, late)
+        self.wire.replace_if_silent(send.mark, send.timeout, late)
         if link is not None and link.link.waiting:
             link.drop(WireError(f"the link to {self.path} was discarded"))
         send.on_end(late)

@@ -266,14 +266,13 @@ class EncodedSender(SendDriver[EncodedMessage]):
         ids: GivenIds,
     ) -> None:
         super().__init__(steering, entity_name, backlog, ENCODED_FORM)
-        self._primaries = primaries
         self._link = primaries.encoded_link(entity_name)
         self._ids = ids
 
     @property
     def wire(self) -> ReconnectingConnection:
-        """The primary's connection, which all senders of a pairing share. Raises WireUnavailableError."""
-        return self._primaries.wire
+        """The primary's connection, which senders of a pairing share."""
+        return self._link.wire
 
     @property
     def limits(self) -> tuple[int, int] | None:
@@ -535,7 +534,7 @@ class EncodedSender(SendDriver[EncodedMessage]):
         self._tally.too_large += sum(exceeds(message, self.entity_name, room) for message in accepted)
 
     async def _request_of(self, act: SendAct | None, operation: str, body: dict[str, Any], timeout: float) -> NodeReply:
-        request = self._primaries.wire.request if act is None else act.transaction.request
+        request = self.wire.request if act is None else act.transaction.request
         return await request(self.entity_name, operation, body, timeout=timeout)
 
     async def _ask_for_numbers(self, body: dict[str, Any], timeout: float, act: SendAct | None) -> Sequence[int]:

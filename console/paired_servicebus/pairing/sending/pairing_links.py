@@ -260,6 +260,8 @@ class Standby:
 REOPEN_DELAY_SECONDS: Final = 0.1
 """Seconds that sends waiting for the failback have before other links open: opening takes the CPU that they need."""
 
+ENTITIES_OF_A_CONNECTION: Final = 800
+"""Entities with encoded links on one connection: a sender and two links for requests each, of the service's 2,500."""
 MAX_KEPT_LINKS: Final = 100
 """The most links of accepted pings that are kept, at some 700 kB each."""
 
@@ -282,7 +284,8 @@ class PrimaryLinks:
         self._gate = gate
         self._links: dict[str, WeakSet[SdkSenderLink]] = {}
         self._encoded: dict[str, AmqpLink] = {}
-        self._wire: ReconnectingConnection | None = None
+        self._wires: list[ReconnectingConnection] = []
+        """The connections of our own AMQP that encoded links share."""
         self.standby = standby
         self._kept: dict[str, SdkSenderLink] = {}
         """The links of accepted pings, by entity."""
@@ -293,19 +296,15 @@ class PrimaryLinks:
         self._links.setdefault(path.casefold(), WeakSet()).add(link)
         return link
 
-    @property
-    def wire(self) -> ReconnectingConnection:
-        """The connection of our own AMQP that all encoded links share. Raises WireUnavailableError."""
-        if self._wire is None:
-            seconds = self._steering.policy.send_timeout
-            self._wire = connection_for(self._client, seconds=seconds, name="gateway")
-        return self._wire
-
     def encoded_link(self, path: str) -> AmqpLink:
         """Return the entity's link for encoded messages, which its senders share. Raises WireUnavailableError."""
         found = self._encoded.get(path.casefold())
         if found is None:
-            found = self._encoded[path.casefold()] = AmqpLink(self.wire, path)
+            index = len(self._encoded) // ENTITIES_OF_A_CONNECTION
+            if index == len(self._wires):
+                seconds = self._steering.policy.send_timeout
+                self._wires.append(connection_for(self._client, seconds=seconds, name="gateway"))
+            found = self._encoded[path.casefold()] = AmqpLink(self._wires[index], path)
         return found
 
     async def find_entity(self, path: str, timeout: float) -> tuple[int, int]:
@@ -430,8 +429,7 @@ class PrimaryLinks:
 
     async def close(self) -> None:
         await asyncio.gather(*(link.close() for link in self._all()))
-        if self._wire is not None:
-            await self._wire.close()
+        await asyncio.gather(*(wire.close() for wire in self._wires))
 
     async def _reopen(self, link: SdkSenderLink) -> None:
         try:
