@@ -38,8 +38,11 @@ from tests.pairing.conftest import until
 from tests.sandbox.amqp_server.conftest import Peer, Refused
 from tests.sandbox.amqp_server.test_transactions import (
     DUE,
+    MANAGEMENT,
     UNKNOWN,
     VALUE,
+    WRONG_MESSAGES,
+    WRONG_STATES,
     Tx,
     body_of,
     condition,
@@ -195,16 +198,14 @@ async def test_a_rollback_leaves_locks_and_nothing_else(place: Place) -> None:
     assert (place.journal(Delivered), place.open_transactions()) == (["a"], 0)
 
 
-@pytest.mark.parametrize(
-    ("body", "answer"),
-    [
-        (Discharge(), UNKNOWN),
-        (Discharge(txn_id=b"paired:foreign", fail=True), UNKNOWN),
-        (Declare(global_id="x"), "amqp:not-implemented"),
-        (b"\x00", "com.microsoft:argument-error"),
-    ],
-    ids=["null", "foreign", "global id", "bytes"],
-)
+@pytest.mark.parametrize("state", WRONG_STATES)
+@pytest.mark.parametrize("address", ["orders", "$cbs", MANAGEMENT])
+async def test_a_state_that_a_link_does_not_know_is_refused(place: Place, address: str, state: Any) -> None:
+    tx = await place.begun()
+    assert condition(await tx.send(await sender_to(tx, address), "a", state=state)) == "amqp:not-implemented"
+
+
+@pytest.mark.parametrize(("body", "answer"), WRONG_MESSAGES)
 async def test_a_wrong_message_to_the_coordinator_is_rejected_and_the_link_stays(
     place: Place, body: Any, answer: str
 ) -> None:
@@ -516,6 +517,9 @@ async def test_what_ends_a_transaction_frees_what_it_held(
     monkeypatch.setattr(coordination, "TIMEOUT_SECONDS", 1.0 if end is _wait else 120.0)
     tx = await place.begun(spans=True)
     sender = await sender_to(tx)
+    await tx.send(sender, "locked", state=None)
+    link, (delivery,) = await received(tx)
+    await tx.settle(link, delivery, ACCEPTED)
     place.fail_over("audit")
     other = await sender_to(tx, "audit")
     await tx.send(sender, "a")
@@ -523,7 +527,10 @@ async def test_what_ends_a_transaction_frees_what_it_held(
     await end(tx)
     held = place.setting.gateway.budgets.whole
     await until(lambda: (place.open_transactions(), held.held, held.size) == (0, 0, 0))
-    assert (place.orders, place.backlog) == ([], [])
+    assert (place.orders, place.backlog) == (["locked"], [])
+    (stored,) = place.world.sandbox["primary"].node.namespace.queue("orders").messages.peek(0, 10)
+    if end in (_detach, _wait):  # its receiver is there: the lock goes on, and ends in its time
+        assert (stored.lock_token, stored.delivery_count) == (delivery.tag, 0)
     if end is _wait:
         assert condition(await tx.discharge()) == UNKNOWN
 

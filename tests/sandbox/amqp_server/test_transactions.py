@@ -198,19 +198,22 @@ async def test_a_rollback_leaves_locks_and_nothing_else(port, begun, size):
 UNKNOWN = "amqp:transaction:unknown-id"
 
 
-@pytest.mark.parametrize(
-    ("body", "answer"),
-    [
-        (Discharge(), UNKNOWN),
-        (Discharge(txn_id=b""), UNKNOWN),
-        (Discharge(txn_id=b"txn:foreign", fail=True), UNKNOWN),
-        (Declare(global_id="x"), "amqp:not-implemented"),
-        (VALUE + b"\xa1\x01x", "com.microsoft:argument-error"),
-        (b"\x00\x53\x75\xa0\x01x", "com.microsoft:argument-error"),
-        (b"\x00", "com.microsoft:argument-error"),
-        (VALUE + write_composite(ACCEPTED), "com.microsoft:argument-error"),
-    ],
-)
+WRONG_MESSAGES: list[tuple[Any, str]] = [
+    (Discharge(), UNKNOWN),
+    (Discharge(txn_id=b""), UNKNOWN),
+    (Discharge(txn_id=b"txn:foreign", fail=True), UNKNOWN),
+    (Declare(global_id="x"), "amqp:not-implemented"),
+    (VALUE + b"\xa1\x01x", "com.microsoft:argument-error"),
+    (b"\x00\x53\x75\xa0\x01x", "com.microsoft:argument-error"),
+    (b"\x00", "com.microsoft:argument-error"),
+    (VALUE + write_composite(ACCEPTED), "com.microsoft:argument-error"),
+]
+"""To a coordinator, and the condition of the answer, at every server."""
+WRONG_STATES = [ACCEPTED, Declared(txn_id=b"x"), Described(ULong(0x3F), [])]
+"""Of a message, which no link knows."""
+
+
+@pytest.mark.parametrize(("body", "answer"), WRONG_MESSAGES)
 async def test_a_wrong_message_to_the_coordinator_is_rejected_and_the_link_stays(begun, body, answer):
     assert condition(await begun.ask(body)) == answer
     assert await begun.discharge() == ACCEPTED
@@ -236,7 +239,7 @@ async def test_an_outcome_that_is_none_is_refused(port, begun):
     assert port.namespace.queue("orders").messages.peek(0, 1)[0].lock_token == delivery.tag
 
 
-@pytest.mark.parametrize("state", [ACCEPTED, Declared(txn_id=b"x"), Described(ULong(0x3F), [])])
+@pytest.mark.parametrize("state", WRONG_STATES)
 @pytest.mark.parametrize("address", ["orders", "$cbs", MANAGEMENT])
 async def test_a_state_that_a_link_does_not_know_is_refused(begun, address, state):
     """A link without transactions refuses a message or an outcome that is in one."""
