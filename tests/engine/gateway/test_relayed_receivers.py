@@ -136,7 +136,10 @@ async def test_a_subscription(setting: Setting) -> None:
 async def test_senders_of_many_entities_share_as_many_connections_as_the_service_wants(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection to the primary carries the senders of 800 entities; those of more begin another one."""
+    """A connection to the primary carries the senders of 800 entities; those of more begin another one.
+
+    With one entity of a connection here: the answers of the second are written too.
+    """
     monkeypatch.setattr(pairing_links, "ENTITIES_OF_A_CONNECTION", 1)
     client = await setting.client(SEND)
     async with client.get_queue_sender("orders") as orders, client.get_topic_sender("audit") as audit:
