@@ -15,6 +15,7 @@ import pytest
 from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.command import Command
+from paired_servicebus.core.model.pairing_fold import for_newest
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.control.control_server import ControlServer
@@ -23,7 +24,7 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.ui.display.terminal_app import EVERY_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, IdleCollector
 from paired_servicebus.ui.engines.feed import RETRY_DELAYS_SECONDS, EngineFeed
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.view import EngineLink, News, Reached, Records, Silent, Unreachable, View, for_newest
+from paired_servicebus.ui.state.view import EngineLink, News, Reached, Records, Silent, Unreachable, View
 
 
 class Told:
@@ -247,9 +248,9 @@ def test_an_answer_is_kept_for_the_newest_object_only() -> None:
         asked.append(numbers)
         return sum(numbers)
 
-    first, equal = [1, 2], [1, 2]
-    assert [total(first), total(first), total(equal), total(equal), total(first)] == [3] * 5
-    assert [one is first for one in asked] == [True, False, True]
+    first, equal, third = [1, 2], [1, 2], [3]
+    assert [total(first), total(first), total(equal), total(first), total(third), total(first)] == [3] * 6
+    assert [id(one) for one in asked] == [id(first), id(equal), id(third), id(first)]
 
 
 # -- Full collections of garbage wait until nobody types.

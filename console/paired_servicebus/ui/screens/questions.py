@@ -29,6 +29,7 @@ from textual.widgets import Button, Input, Static
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, encode_order_text
 from paired_servicebus.core.model.command import Command
+from paired_servicebus.core.model.pairing_fold import pairing_of
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.operator.action_row import spelled_out, typed_right
 from paired_servicebus.core.operator.actions import FLEET_VERBS
@@ -51,7 +52,7 @@ from paired_servicebus.settings import seconds_of
 from paired_servicebus.ui.commands.action_table import ConsoleAction, expectation, facts, only_here, question, title
 from paired_servicebus.ui.engines.feed import EngineReply, OrderSigner
 from paired_servicebus.ui.render.spans import MAX_LINES, Line, Role, Span, cut, fit, line, paragraph, rule, spread, wrap
-from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View, pairing_in
+from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 13
@@ -751,7 +752,7 @@ class FleetDialog(QuestionDialog[Order]):
 
     def _facts(self, view: View) -> tuple[Sequence[Fact], Callable[[int], Sequence[Line]]]:
         draft, snapshot = self.draft, view.snapshot
-        if draft is None or snapshot is None or (fleet := pairing_in(snapshot).fleet) is None:
+        if draft is None or snapshot is None or (fleet := pairing_of(snapshot).fleet) is None:
             return (), lambda _width: ()
         wanted = self.wanted()
         shown = [

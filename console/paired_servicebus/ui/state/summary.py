@@ -18,7 +18,7 @@ from paired_servicebus.core.backlog.depth_readings import LONGEST_ESTIMATE, seco
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.pairing_condition import condition_of
-from paired_servicebus.core.model.pairing_fold import PairingEntity, PairingView
+from paired_servicebus.core.model.pairing_fold import PairingEntity, PairingView, for_newest, pairing_of
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator.alarms import (
@@ -35,7 +35,7 @@ from paired_servicebus.core.text.number_format import count, plural, rate, time_
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.render.spans import BETWEEN, LOOKS, QUIET, Part, Role, name_list, pack, shortenable
-from paired_servicebus.ui.state.view import EngineLink, View, alarms_of, by_state, for_newest, groups_of, pairing_in
+from paired_servicebus.ui.state.view import EngineLink, View, alarms_of, by_state, groups_of
 
 # The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 #
@@ -58,13 +58,13 @@ def lost_entities(snapshot: Snapshot) -> Entities:
     """Return the entities whose sends fail at callers of any engine, or reach no namespace."""
     it = condition_of(snapshot)
     lost = {one.path for one in (*refused_entities(it), *unroutable_entities(it))}
-    return [one for one in pairing_in(snapshot).entities if one.path in lost]
+    return [one for one in pairing_of(snapshot).entities if one.path in lost]
 
 
 @for_newest
 def waiting_entities(snapshot: Snapshot) -> Entities:
     """Return the entities whose calls wait at any engine because the namespace is busy."""
-    found = pairing_in(snapshot).entities
+    found = pairing_of(snapshot).entities
     since = (THROTTLED_SECONDS, snapshot.at)
     return [one for one in found if one.throttled_since is not None and since[1] - one.throttled_since >= since[0]]
 
@@ -115,7 +115,7 @@ def wait(entities: Entities, now: float) -> Part:
 
 def callers(snapshot: Snapshot, now: float) -> Part:
     """Return the part on calls that fail at callers of any engine."""
-    return fleet_sentences.callers_part(pairing_in(snapshot), now)
+    return fleet_sentences.callers_part(pairing_of(snapshot), now)
 
 
 # -- what is wrong, since when, why ----------------------------------------------------------------------------------
@@ -566,7 +566,7 @@ _LEVELS: Final = {Severity.CRITICAL: Level.WRONG, Severity.WARNING: Level.NOTABL
 
 
 def _rows_of_loss(snapshot: Snapshot, lost: Entities, now: float) -> tuple[SummaryRow, ...]:
-    pairing = pairing_in(snapshot)
+    pairing = pairing_of(snapshot)
     total, groups = len(pairing.entities), by_state(lost)
     state, worst = next(iter(groups.items()))
     back, old = healing(snapshot, state, worst, now), old_part(pairing, now)
@@ -596,7 +596,7 @@ def _rows_of_waits(snapshot: Snapshot, waits: Entities, now: float) -> tuple[Sum
 
 
 def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
-    pairing, groups = pairing_in(snapshot), groups_of(snapshot)
+    pairing, groups = pairing_of(snapshot), groups_of(snapshot)
     (state, worst), *others = groups.items()
     rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
     role = Role.FAILED_OVER if _level(snapshot) is Level.WRONG else Role.SUSPECT
@@ -640,7 +640,7 @@ def absent(pairing: PairingView, now: float) -> tuple[Part, ...]:
 
 def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     """Return the rows while no entity needs the operator; alarms come next."""
-    pairing, groups = pairing_in(snapshot), groups_of(snapshot)
+    pairing, groups = pairing_of(snapshot), groups_of(snapshot)
     total = len(pairing.entities)
     states = [how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
     short = states[-1]

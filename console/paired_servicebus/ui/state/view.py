@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import wraps
 from math import inf
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
@@ -23,7 +22,7 @@ from paired_servicebus.core.model.gateway_view import GatewayClient, GatewayView
 from paired_servicebus.core.model.message_view import MessageKind
 from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record
-from paired_servicebus.core.model.pairing_fold import PairingEntity, PairingView, pairing_of
+from paired_servicebus.core.model.pairing_fold import PairingEntity, for_newest, pairing_of
 from paired_servicebus.core.model.snapshot import NOWHERE, EntityView, Snapshot, UnusedQueue
 from paired_servicebus.core.operator.alarms import REPORTED_BY_EVENTS, Alarm, alarms, begun, degrading, turned
 from paired_servicebus.core.operator.fleet_sentences import ending_stage, not_answered, order_part, standing_orders
@@ -33,33 +32,6 @@ from paired_servicebus.ui.render.spans import LOOKS, QUIET
 from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import IncidentHistory
 from paired_servicebus.ui.state.log_entries import Log
-
-# Answers kept for the newest argument: several parts of a screen ask the same of one view in a paint.
-
-A = TypeVar("A")
-R = TypeVar("R")
-
-
-def for_newest(answer: Callable[[A], R]) -> Callable[[A], R]:
-    """Return `answer`, which then runs once in a row for the same object. The argument must not change."""
-    newest: tuple[A, R] | None = None
-
-    @wraps(answer)
-    def ask(about: A) -> R:
-        nonlocal newest
-        known = newest
-        if known is None or known[0] is not about:
-            known = newest = (about, answer(about))
-        return known[1]
-
-    return ask
-
-
-@for_newest
-def pairing_in(snapshot: Snapshot) -> PairingView:
-    """Return the pairing over all engines: what every page says of an entity."""
-    return pairing_of(snapshot)
-
 
 WORST_FIRST: Final = "worst first"
 
@@ -149,7 +121,7 @@ def by_state(entities: Sequence[E]) -> dict[State, list[E]]:
 @for_newest
 def groups_of(snapshot: Snapshot) -> Mapping[State, Sequence[PairingEntity]]:
     """Return the entities of the pairing by their state; see `by_state`."""
-    return by_state(pairing_in(snapshot).entities)
+    return by_state(pairing_of(snapshot).entities)
 
 
 def unused_queues(snapshot: Snapshot) -> tuple[UnusedQueue, ...]:
@@ -418,7 +390,7 @@ class View:
     @property
     def entities(self) -> tuple[PairingEntity, ...]:
         """The entities over all engines; empty before the first snapshot."""
-        return pairing_in(self.snapshot).entities if self.snapshot is not None else ()
+        return pairing_of(self.snapshot).entities if self.snapshot is not None else ()
 
     @property
     def fleet(self) -> FleetView | None:
@@ -552,7 +524,7 @@ def _events(view: View) -> tuple[object, ...]:
     of_engine: tuple[object, ...] = ()
     if (snapshot := view.snapshot) is not None:
         of_engine = (
-            [(entity.path, entity.state) for entity in pairing_in(snapshot).entities],
+            [(entity.path, entity.state) for entity in pairing_of(snapshot).entities],
             [queue.in_rotation for queue in snapshot.queues],
             (
                 snapshot.syphon.status,
@@ -569,7 +541,7 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    entities = pairing_in(snapshot).entities
+    entities = pairing_of(snapshot).entities
     if not view.order and (order := frozen_order(entities, view.sort)):  # kept from an earlier dashboard
         view = replace(view, order=order, sorted_at=snapshot.at)
     listed = list_entities(entities, view.filter, view.sort, view.order)
@@ -654,7 +626,7 @@ def _calls(was: Snapshot, now: Snapshot) -> bool:
     states = {entity.path: entity.state for entity in pairing_of(was).entities}
     before, after = _alarms_that_ring(was), _alarms_that_ring(now)
     return (
-        any(turned(states.get(entity.path, entity.state), entity.state) for entity in pairing_in(now).entities)
+        any(turned(states.get(entity.path, entity.state), entity.state) for entity in pairing_of(now).entities)
         or bool(begun(before, after) or begun(after, before))
         or bool(_ending(now) - _ending(was))
     )

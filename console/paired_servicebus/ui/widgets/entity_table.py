@@ -10,7 +10,7 @@ from textual import events
 
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_fold import PairingEntity
+from paired_servicebus.core.model.pairing_fold import PairingEntity, pairing_of
 from paired_servicebus.core.model.snapshot import NOWHERE, EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.fleet_sentences import dissenters, engines_by_state
 from paired_servicebus.core.operator.why_line import StateOutlook, outlook, pings
@@ -61,7 +61,6 @@ from paired_servicebus.ui.state.view import (
     by_state,
     groups_of,
     needs_eyes,
-    pairing_in,
 )
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
@@ -180,12 +179,12 @@ def is_old(view: View, entity: EntityView) -> bool:
     """Return whether its state is that of other engines, as they reported it too long ago."""
     if view.snapshot is None or not isinstance(entity, PairingEntity) or not entity.is_elsewhere:
         return False
-    return pairing_in(view.snapshot).old_since is not None
+    return pairing_of(view.snapshot).old_since is not None
 
 
 def differing(view: View, entity: EntityView) -> tuple[str, ...]:
     """Return the engines that disagree with most, in shorter and shorter wordings."""
-    fleet = pairing_in(view.snapshot).fleet if view.snapshot is not None else None
+    fleet = pairing_of(view.snapshot).fleet if view.snapshot is not None else None
     if fleet is None or not isinstance(entity, PairingEntity):
         return ()
     return dissenters(entity.total, fleet)
@@ -552,7 +551,7 @@ class EntityFacts(Lines):
 
 def _elsewhere(entity: PairingEntity, snapshot: Snapshot, width: int) -> list[Line]:
     """Return which engines are in which state, a line a state, the worst first; with no fleet nothing."""
-    fleet = pairing_in(snapshot).fleet
+    fleet = pairing_of(snapshot).fleet
     if fleet is None:
         return []
     found = engines_by_state(entity.total, fleet)

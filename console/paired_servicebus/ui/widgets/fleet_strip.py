@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
-from paired_servicebus.core.model.pairing_fold import PairingView
+from paired_servicebus.core.model.pairing_fold import PairingView, pairing_of
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.text import untrusted_text
@@ -33,7 +33,7 @@ from paired_servicebus.ui.render.spans import (
     paragraph,
     rule,
 )
-from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View, pairing_in
+from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 WIDE: Final = 110
@@ -53,7 +53,7 @@ class FleetStrip(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return the rule and the most urgent `height` - 1 lines."""
-        pairing = pairing_in(view.snapshot) if view.snapshot is not None else None
+        pairing = pairing_of(view.snapshot) if view.snapshot is not None else None
         if pairing is None or (fleet := pairing.fleet) is None:
             return ()
         rows = urgent_rows(pairing, fleet, view.now, brief=True)[: height - 1]
@@ -280,7 +280,7 @@ class EngineTable(Lines):
         gone = {one.name for one in view.reach} - {one.name for one in view.neighbours}
         for one in view.reach:
             lines += _neighbour(one, view, width, None) if one.name in gone else []
-        pairing = pairing_in(view.snapshot) if view.snapshot is not None else None
+        pairing = pairing_of(view.snapshot) if view.snapshot is not None else None
         if pairing is None or pairing.fleet is None:
             return lines
         return [*lines, *fleet_page(pairing, pairing.fleet, view.now, width, height - len(lines))]

@@ -15,6 +15,7 @@ from paired_servicebus.core.backlog.backlog_totals import (
 )
 from paired_servicebus.core.backlog.depth_readings import LONGEST_ESTIMATE, Trend, seconds_until, trend
 from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_fold import pairing_of
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.text.number_format import (
     NOT_KNOWN,
@@ -50,7 +51,7 @@ from paired_servicebus.ui.render.spans import (
     shorten,
 )
 from paired_servicebus.ui.state.summary import parked_text
-from paired_servicebus.ui.state.view import Page, View, pairing_in, unused_queues
+from paired_servicebus.ui.state.view import Page, View, unused_queues
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 # The parked messages by destination: what the syphons of all engines hold back for each, as the fold has it.
@@ -70,7 +71,7 @@ class Parked(NamedTuple):
 def parked_by_destination(snapshot: Snapshot) -> list[Parked]:
     """Return the destinations with parked messages, or of which sends are diverted, the most messages first."""
     here = {one.path.casefold(): one for one in snapshot.syphon.destinations}
-    known = {one.path.casefold(): one for one in pairing_in(snapshot).entities}
+    known = {one.path.casefold(): one for one in pairing_of(snapshot).entities}
     found = [
         Parked(one.path, one.total.held_back, one.state, here[key].moved if key in here else 0)
         for key, one in known.items()
