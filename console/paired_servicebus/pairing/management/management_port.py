@@ -169,17 +169,11 @@ async def limit_pages(pages: AsyncIterator[T], most: int | None) -> AsyncIterato
 def settings_of(wanted: QueueWanted) -> dict[str, Any]:
     """Return the settings to be written, by the service's names; the others are the namespace's choice."""
     span = TIMESPAN_MAX if wanted.endless else None
-    settings = {
+    settings = {setting: getattr(wanted, name, None) for name, setting, _ in _FACTS} | {
         "LockDuration": format_span(wanted.lock),
-        "MaxSizeInMegabytes": wanted.max_size_mb,
         "RequiresDuplicateDetection": wanted.duplicate_window is not None,
-        "RequiresSession": wanted.sessions,
         "DefaultMessageTimeToLive": span,
-        "DeadLetteringOnMessageExpiration": wanted.dead_letters_expired,
         "DuplicateDetectionHistoryTimeWindow": format_span(wanted.duplicate_window),
-        "MaxDeliveryCount": wanted.max_deliveries,
-        "EnableBatchedOperations": wanted.batched,
-        "UserMetadata": wanted.metadata,
         "AutoDeleteOnIdle": span,
     }
     return {name: value for name, value in settings.items() if value}

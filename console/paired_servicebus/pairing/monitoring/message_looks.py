@@ -72,10 +72,9 @@ _NAMES: Final = (
     "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
     "expires", "created", "session", "group-sequence", "reply-to-group-id",
 )  # fmt: skip
-_TIMES: Final = ("expires", "created")
-_BINARY: Final = {0xA0: (1, 2), 0xB0: (4, 5)}
-"""Format codes of binaries: bytes of the size, and of what stands before the content."""
-_STRING: Final = {0xA1: (1, 2), 0xB1: (4, 5)}
+_BINARY: Final = {0xA0: 1, 0xB0: 4}
+"""Format codes of binaries, with the bytes of the size."""
+_STRING: Final = {0xA1: 1, 0xB1: 4}
 
 T = TypeVar("T")
 
@@ -179,17 +178,12 @@ def _guarded(read: Callable[[], Iterator[tuple[str, str]]], what: str) -> Iterat
 def _own(section: bytes | None) -> Iterator[tuple[str, str]]:
     for name, item in zip(_NAMES, list_items(section, 0) if section else (), strict=False):
         if item != NULL:
-            yield name, _time(item) if name in _TIMES else _value(item)
+            yield name, _value(item)
 
 
 def _map(section: bytes | None, before: str) -> Iterator[tuple[str, str]]:
     for name, item in map_values(section) if section else ():
         yield before + name.decode("utf-8", "replace"), _value(item)
-
-
-def _time(item: bytes) -> str:
-    value = decode(item)[0]
-    return _moment(int(value)) if isinstance(value, int) else "unknown"
 
 
 def _moment(milliseconds: int) -> str:
@@ -233,13 +227,10 @@ def _whole_body(body: bytes) -> tuple[bytes, str]:
     if not body:
         return b"", "no body"
     if body[:2] == b"\x00\x53" and len(body) > 4 and body[2] in (DATA, VALUE):
-        known = (_BINARY if body[2] == DATA else _BINARY | _STRING).get(body[3])
-        if known is not None:
-            width, before = known
-            size = int.from_bytes(body[4 : 4 + width], "big")
-            start = 3 + before
-            if start + size == len(body):
-                return bytes(body[start : start + size]), ""
+        width = (_BINARY if body[2] == DATA else _BINARY | _STRING).get(body[3])
+        start = 4 + (width or 0)
+        if width is not None and start + int.from_bytes(body[4:start], "big") == len(body):
+            return bytes(body[start:]), ""
     return bytes(body), "an AMQP body of several parts or another type, as encoded"
 
 

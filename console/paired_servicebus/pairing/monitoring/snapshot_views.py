@@ -25,7 +25,6 @@ from paired_servicebus.core.backlog.syphon_status_rules import (
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model.entity_state import FACTS, WELL, Entity, State
-from paired_servicebus.core.model.pairing_events import SyphonPaused
 from paired_servicebus.core.model.snapshot import (
     NOWHERE,
     EntityView,
@@ -94,11 +93,14 @@ class SyphonReport:
             usage, syphons: of other engines.
         """
         now, last, away = self._steering.clock(), self._last_moved(), self._away()
-        view, pauses = self._figures.view, self._steering.machine.pauses
+        view, order, paused = self._figures.view, self._steering.machine.pauses.whole, ""
+        if order is not None:
+            why = f' "{order.why}"' if order.why else ""
+            paused = f"paused here by {order.by} {clock(order.at)}{why}: {STILL_MOVED}"
         is_proven = self._standstill.is_proven(STUCK_SECONDS + self._steering.policy.send_timeout)
         return judge(
             SyphonEvidence(
-                paused=_paused(pauses.whole) if pauses.whole is not None else "",
+                paused=paused,
                 failing=self._failing(now),
                 moves_now=moves_now,
                 moved_lately=now - last <= RECENT,
@@ -182,11 +184,6 @@ class SyphonReport:
             return False
         healthy = entity is not None and entity.state is State.HEALTHY
         return not healthy or self._steering.clock() < circuit.retry_at + MAX_BACKOFF_SECONDS
-
-
-def _paused(order: SyphonPaused) -> str:
-    why = f' "{order.why}"' if order.why else ""
-    return f"paused here by {order.by} {clock(order.at)}{why}: {STILL_MOVED}"
 
 
 class UnmovedMessages:
