@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +47,9 @@ class SandboxProcess(msgspec.Struct, frozen=True):
 
     def client(self, name: str) -> ServiceBusClient:
         """Return a client of a namespace, without retries of its own."""
-        return ServiceBusClient.from_connection_string(self.connection_string(name), retry_total=0)
+        return ServiceBusClient.from_connection_string(
+            self.connection_string(name), retry_total=0, ssl_context=_shared_context()
+        )
 
     def admin(self, name: str) -> ServiceBusAdministrationClient:
         """Return a management client of a namespace."""
@@ -72,6 +76,12 @@ class SandboxProcess(msgspec.Struct, frozen=True):
 
 
 _ANNOUNCED: Final = msgspec.json.Decoder(SandboxProcess)
+
+
+@cache
+def _shared_context() -> ssl.SSLContext:
+    """Return one for all links of a process: the SDK makes one for each, which takes longer than opening it."""
+    return ssl.create_default_context()
 
 
 def _session() -> aiohttp.ClientSession:
