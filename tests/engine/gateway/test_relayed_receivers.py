@@ -367,6 +367,7 @@ async def test_a_client_that_reads_nothing_is_not_read_for(setting: Setting) -> 
     line._line.hold_reading(True)  # type: ignore[union-attr] # as a client that is busy elsewhere
     link.grant(count)
     await until(lambda: connection.relay._full)
+    assert len(connection.relay._full) == 1
     await asyncio.sleep(0.1)
     assert connection._transport.get_write_buffer_size() < 1_000_000
     line._line.hold_reading(False)  # type: ignore[union-attr]

@@ -18,7 +18,7 @@ from paired_servicebus.core.errors import ScheduledInBacklogError, WireError, Wi
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.engine.gateway.front_socket import FrontLink, FrontSocket
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight
-from paired_servicebus.engine.gateway.relay_connection import refusal_of_relay
+from paired_servicebus.engine.gateway.relay_connection import WaitingMessages, refusal_of_relay
 from paired_servicebus.engine.gateway.send_refusals import SEND_SECONDS, TIMEOUT, rejection_of
 from paired_servicebus.engine.gateway.transactions import FrontAct, FrontTransactions, Transaction
 from paired_servicebus.pairing.envelope_codec import is_ping
@@ -59,8 +59,6 @@ SENDER_CREDIT: Final = 500
 """The most unsettled messages of one link: more than a client has in flight at any round trip to a region."""
 REPLY_SECONDS: Final = 9.5
 """Seconds for a relayed request; a client has its answer within ten."""
-MAX_WAITING_BYTES: Final = 1024 * 1024
-"""Bytes of replies that wait for a client's credit before nothing more is read from the primary."""
 MAX_WAITING_REPLIES: Final = 100
 """The most replies that wait for a client's credit: it has as many requests under way, and no more."""
 
@@ -234,15 +232,12 @@ class FrontReplies(FrontLink):
     def __init__(self, owner: FrontSocket, link: SenderLink, address: NodeAddress) -> None:
         super().__init__(owner, address.resource, None)
         self.end = ReplyEnd(link, address)
-        self._waiting_bytes = 0
+        self._waiting = WaitingMessages(link, lambda: owner.relay)
 
     def send(self, reply: bytes) -> None:
-        """Send a reply now, or when the client grants credit; too many of the primary's wait there."""
-        link = self.end.link
+        """Send a reply now, or when the client grants credit."""
         self.end.send(reply)
-        self._waiting_bytes = len(reply) + (self._waiting_bytes if link.waiting > 1 else 0)
-        if link.waiting and self._waiting_bytes > MAX_WAITING_BYTES:
-            self.owner.relay.hold_back(lambda: link.is_attached and link.waiting > 0)
+        self._waiting.count(len(reply))
 
     def on_disposition(self, event: DispositionReceived) -> None:
         self.end.on_disposition(event)

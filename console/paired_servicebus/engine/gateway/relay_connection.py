@@ -22,6 +22,7 @@ from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, Reconnec
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
 from servicebus_amqp.encoding.performatives import Error
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
+from servicebus_amqp.protocol.links import SenderLink
 from servicebus_amqp.protocol_errors import Condition
 
 IDLE_SECONDS: Final = 20.0
@@ -32,6 +33,8 @@ HOLDING_SECONDS: Final = 50.0
 """Seconds for which an attach waits for a primary that is away; Java and JavaScript wait 60 themselves."""
 LAST_TRY_SECONDS: Final = 1.0
 """Seconds that a try has at least, so that an attach ends so long after its time at most."""
+MAX_WAITING_BYTES: Final = 1024 * 1024
+"""Bytes that wait for the client of one link before nothing more is read from the primary."""
 _RETRY_SECONDS: Final = 0.25
 """Seconds between tries of one attach; the connection's own pauses are longer after a while."""
 _MAX_PAUSE: Final = 2.0
@@ -109,6 +112,28 @@ class RelayConnection(ReconnectingConnection):
     def _hold_reading(self, held: bool) -> None:
         if self._line is not None:
             self._line.hold_reading(held)
+
+
+class WaitingMessages:
+    """Messages of the primary that wait for a client's credit or window; if many bytes do, no more are read.
+
+    relay: returns the connection to the primary, which there may be none of before.
+    """
+
+    def __init__(self, link: SenderLink, relay: Callable[[], RelayConnection]) -> None:
+        self._link = link
+        self._relay = relay
+        self._size = 0
+
+    def count(self, size: int) -> None:
+        """Count a message of `size` bytes that was sent on the link, if it waits there."""
+        if self._link.waiting:
+            self._size = size if self._link.waiting == 1 else self._size + size
+            if self._size > MAX_WAITING_BYTES:
+                self._relay().hold_back(self.is_full)
+
+    def is_full(self) -> bool:
+        return self._link.is_attached and self._link.waiting > 0
 
 
 def is_answer(error: WireError) -> bool:

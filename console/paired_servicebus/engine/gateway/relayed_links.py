@@ -18,6 +18,7 @@ from paired_servicebus.engine.gateway.gateway_keys import GatewayRight
 from paired_servicebus.engine.gateway.relay_connection import (
     ATTACHING_SECONDS,
     LAST_TRY_SECONDS,
+    WaitingMessages,
     closed_by_client,
     error_of_end,
     error_of_refusal,
@@ -31,8 +32,6 @@ from servicebus_amqp.encoding.performatives import Attach, DeliveryState, Target
 from servicebus_amqp.nodes.request_ends import AmqpRefusal, rejected
 from servicebus_amqp.protocol.links import DeliveryReceived, DispositionReceived, FlowReceived, SenderLink
 
-MAX_WAITING_BYTES: Final = 1024 * 1024
-"""Bytes that wait for the window of a client's session before nothing more is read from the primary."""
 SETTLING_SECONDS: Final = 9.5
 """The limit for the primary's answer to a settlement in a transaction."""
 SESSION_FILTER: Final = "com.microsoft:session-filter"
@@ -67,7 +66,7 @@ class RelayedReceiver(FrontLink):
         self._upstream: WireReceiver | None = None
         self._held: dict[bytes, tuple[int, int | None]] = {}
         """Unsettled deliveries by tag: the primary's id, and ours once the first frame has left."""
-        self._waiting_bytes = 0
+        self._waiting = WaitingMessages(link, lambda: owner.relay)
         self._last_flow: FlowReceived | None = None
         self._acts: dict[bytes, asyncio.Future[DeliveryState | WireError | None]] = {}
         """Settlements in transactions that the primary has not answered, by tag."""
@@ -203,10 +202,7 @@ class RelayedReceiver(FrontLink):
         number = link.send(event.payload, tag=event.tag, message_format=event.message_format, settled=event.settled)
         if not event.settled:
             self._held[event.tag] = (event.delivery_id, number)
-        if link.waiting:
-            self._waiting_bytes = len(event.payload) + (self._waiting_bytes if link.waiting > 1 else 0)
-            if self._waiting_bytes > MAX_WAITING_BYTES:
-                self.owner.relay.hold_back(lambda: link.is_attached and link.waiting > 0)
+        self._waiting.count(len(event.payload))
         self.owner.touch()
 
     def _on_settled(self, event: DispositionReceived) -> None:
