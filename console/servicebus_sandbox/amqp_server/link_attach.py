@@ -24,6 +24,7 @@ from servicebus_amqp.protocol.links import AttachRequested, Link, ReceiverLink, 
 from servicebus_amqp.server.server_connection import MAX_LINKS
 from servicebus_sandbox.amqp_server.broker_links import (
     MAX_BATCH_BYTES,
+    BrokerLink,
     BrokerLinkOwner,
     CbsLink,
     IncomingLink,
@@ -34,7 +35,6 @@ from servicebus_sandbox.amqp_server.broker_links import (
 from servicebus_sandbox.amqp_server.coordinator import serve_coordinator
 from servicebus_sandbox.amqp_server.message_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.broker.broker_errors import BrokerError
-from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.session_queue import MessageSession, SessionQueue
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import (
@@ -77,8 +77,8 @@ def attach_latency(server: BrokerLinkOwner, event: AttachRequested) -> float:
         address = _address_of(event)
     except AmqpRefusal:
         return 0.0
-    operations = _operations_of(event.link, address) | {Operation.ATTACH}
-    caller = server.caller(address.resource, _right_for(event.link, address))
+    operations = _kind_of(event.link, address).operations | {Operation.ATTACH}
+    caller = server.caller(address.resource, _kind_of(event.link, address).right)
     return sum(server.node.faults.latency(address.path, operations, direction, caller) for direction in Direction)
 
 
@@ -93,7 +93,7 @@ def _serve(server: BrokerLinkOwner, event: AttachRequested) -> None:
         return
     address = _address_of(event)
     if address.kind is not NodeKind.CBS:
-        right = _right_for(link, address)
+        right = _kind_of(link, address).right
         if not server.grants.allow(address.resource, right, server.node.clock()):
             raise unauthorized(address.resource, right)
         if _is_cut(server, link, address):
@@ -118,9 +118,9 @@ def _is_cut(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> bool:
     faults = server.node.faults
     if faults.is_quiet:
         return False
-    right = _right_for(link, address)
+    right = _kind_of(link, address).right
     caller = server.caller(address.resource, right)
-    verdict = faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address), caller)
+    verdict = faults.verdict(InjectionPoint.ATTACH, address.path, _kind_of(link, address).operations, caller)
     refusal = refusal_by(verdict, server.node.namespace.name, address.path, right)
     if refusal is not None:
         raise refusal
@@ -131,11 +131,14 @@ def _is_cut(server: BrokerLinkOwner, link: Link, address: NodeAddress) -> bool:
     return verdict is not FaultVerdict.SERVE
 
 
-def _operations_of(link: Link, address: NodeAddress) -> frozenset[Operation]:
-    """Return the operations under which faults find the link."""
+def _kind_of(link: Link, address: NodeAddress) -> type[BrokerLink]:
+    """Return the class with the right that opens a link, and the operations under which faults find it.
+
+    A management node opens with any right and checks each request.
+    """
     if address.kind is NodeKind.MANAGEMENT:
-        return ReplyLink.operations
-    return IncomingLink.operations if isinstance(link, ReceiverLink) else OutgoingLink.operations
+        return ReplyLink
+    return IncomingLink if isinstance(link, ReceiverLink) else OutgoingLink
 
 
 def _address_of(event: AttachRequested) -> NodeAddress:
@@ -145,13 +148,6 @@ def _address_of(event: AttachRequested) -> NodeAddress:
     if not isinstance(address, str):
         raise AmqpRefusal("amqp:not-implemented", "a link needs an address; dynamic nodes are not served", 501)
     return parse_address(address)
-
-
-def _right_for(link: Link, address: NodeAddress) -> Right | None:
-    """Return the right that opens the link. A management node opens with any right and checks each request."""
-    if address.kind is NodeKind.MANAGEMENT:
-        return None
-    return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
 
 
 def _serve_sender(server: BrokerLinkOwner, link: ReceiverLink, address: NodeAddress) -> None:

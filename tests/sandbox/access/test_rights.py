@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from servicebus_amqp.access import MAX_GRANTS, Grants, ProvenAccess, TokenError, covers, sign
 from servicebus_sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
 from servicebus_sandbox.access.authorization import Authorization, root_rule
+from servicebus_sandbox.amqp_server.management_node import rights_for
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
-from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AS_SEEN, AuthorizationRule, Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 NOW = 1_700_000_000.0
@@ -140,6 +141,12 @@ def test_one_name_in_two_places_is_two_rules() -> None:
     both = judge(SENDER, of_orders=(below,))
     assert both.judge(token_for("orders", below), "sb://host/orders", NOW).rights == ALL_RIGHTS
     assert both.judge(token_for("orders", SENDER), "sb://host/orders", NOW).rights == {Right.SEND}
+
+
+@pytest.mark.parametrize("vendor", ["", "com.microsoft:"])
+@pytest.mark.parametrize("operation", ["schedule-message", "cancel-scheduled-message"])
+def test_scheduling_needs_send_with_and_without_its_vendor(vendor: str, operation: str) -> None:
+    assert rights_for(vendor + operation, AS_SEEN) == (Right.SEND,)
 
 
 @pytest.mark.parametrize("resource", ["", "orders2"])
