@@ -101,13 +101,6 @@ def class_path(project: Path) -> str:
 
 
 @contextmanager
-def sandbox() -> Iterator[str]:
-    """A sandbox as anybody starts it; the connection string of its primary namespace."""
-    with sandbox_facts() as facts:
-        yield facts["namespaces"][0]["connection_string"]
-
-
-@contextmanager
 def sandbox_facts(*options: str) -> Iterator[dict[str, Any]]:
     """A sandbox as anybody starts it, with these options; all that it tells programs about itself."""
     command = [sys.executable, "-m", "servicebus_sandbox", "--json", *options]

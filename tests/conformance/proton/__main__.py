@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import Verdict, install_python, run, sandbox, tell
+from tests.conformance.checking import Verdict, install_python, run, sandbox_facts, tell
 
 PACKAGE: Final = "python-qpid-proton==0.40.0"
 CHECKS: Final = Path(__file__).with_name("checks.py")
@@ -27,8 +27,8 @@ def cross_check() -> list[Verdict]:
     """Every check, on a sandbox of its own. Raises Skipped."""
     with tempfile.TemporaryDirectory(prefix="sandbox-proton-") as folder:
         python = install_python(Path(folder), PACKAGE, seconds=FETCHING_SECONDS)
-        with sandbox() as connection_string:
-            return run([python, str(CHECKS), connection_string], Path(folder))
+        with sandbox_facts() as facts:
+            return run([python, str(CHECKS), facts["namespaces"][0]["connection_string"]], Path(folder))
 
 
 if __name__ == "__main__":
