@@ -11,6 +11,7 @@ from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_
 from paired_servicebus.ui.display.terminal_app import ASCII_SIGNS, to_ascii
 from paired_servicebus.ui.shell.preferences import Preferences, load_preferences
 from paired_servicebus.ui.state.view import Records
+from tests import graph_views
 
 PLAIN = PROFILES[ProfileName.PLAIN]
 SLOW = PROFILES[ProfileName.SLOW]
@@ -125,6 +126,17 @@ async def test_slow_lets_pings_wait_that_are_folded_onto_the_newest_event(open_c
         clock.now += 5
         await console.told(made.outage())
         assert "ping ✗" in console.screen()
+
+
+async def test_slow_draws_lines_and_bars_of_one_byte(open_console: Any, made: Any) -> None:
+    """Section 12: "With the profile `slow` lines and bars are ASCII"."""
+    async with open_console(made.backlog(), graph_views.graphs(), profile=SLOW, size=(140, 40)) as console:
+        for key in ("1", "2", "3", "4", "5"):
+            await console.press(key)
+            assert not set("─│└┤█▓▒▁▂▃▄▅▆▇") & set(console.screen()), key
+        await console.press("1")
+        assert "-- " in console.screen()
+        assert "▸" in console.screen()
 
 
 async def test_slow_answers_keys_at_once(open_console: Any, made: Any) -> None:

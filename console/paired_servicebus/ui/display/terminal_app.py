@@ -283,6 +283,7 @@ ASCII_SIGNS: Final[dict[str, str]] = {
     **dict(zip("▁▂▃▄▅▆▇█░▒▓▔▊▎", "_.,:-=+#.:%-||", strict=True)),
 }
 _TABLE: Final = str.maketrans(ASCII_SIGNS)
+_LINE_ART: Final = str.maketrans({sign: ASCII_SIGNS[sign] for sign in "─━│└┘├┤▁▂▃▄▅▆▇█░▒▓▔"})
 
 
 @lru_cache(maxsize=4096)
@@ -308,6 +309,14 @@ class AsciiFilter(LineFilter):
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the same cells in ASCII."""
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]
+
+
+class LineArtFilter(LineFilter):
+    """Replaces lines and bars by ASCII: such a sign has three bytes, and a slow link has a page of them."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the same cells, with one byte for each part of a line or bar."""
+        return [Segment(text.translate(_LINE_ART), style, control) for text, style, control in segments]
 
 
 # Control sequences for the terminal's window: its title, and a notification of its system (OSC 2; OSC 9, OSC 777).
@@ -349,6 +358,7 @@ Report = Callable[[BaseException], None]
 
 _WITHOUT_COLOURS: Final = NoColourFilter()
 _IN_ASCII: Final = AsciiFilter()
+_SHORT_ART: Final = LineArtFilter()
 
 
 class TerminalApp(App[int]):
@@ -444,7 +454,8 @@ class TerminalApp(App[int]):
         bare = isinstance(self.current_theme, PairedTheme) and self.current_theme.monochrome
         if self.profile.ascii:
             return [*super().get_line_filters(), _WITHOUT_COLOURS, _IN_ASCII]
-        signs = [_IN_ASCII] if self.profile.few_signs else []
+        signs: list[LineFilter] = [_IN_ASCII] if self.profile.few_signs else []
+        signs += [_SHORT_ART] if self.profile.figures_every else []
         return [*super().get_line_filters(), *([_WITHOUT_COLOURS] if bare else []), *signs]
 
     def name_window(self, title: str) -> None:
