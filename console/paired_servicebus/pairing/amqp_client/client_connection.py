@@ -351,12 +351,9 @@ class RequestChannel:
         return reply_of(await self.exchange(lambda number: write_request(number, self.node, properties, body)))
 
     async def exchange(self, request: Callable[[str], bytes], state: DeliveryState | None = None) -> bytes:
-        """Send one request; return the bytes of its reply. The caller sets a deadline.
+        """Send one request; return the bytes of its reply. The caller has a deadline. Raises WireError: none can come.
 
         request: returns the encoded request of an id. state: that of its transaction.
-
-        Raises:
-            WireError: no reply can arrive.
         """
         if self.failure is not None or self._sender is None:
             raise WireConnectionError(f"no requests can be sent to {self.node}: {self.failure}") from self.failure
