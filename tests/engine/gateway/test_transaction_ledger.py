@@ -115,7 +115,7 @@ OUTAGES = ("refused", "silent", "one entity disabled")
 )
 async def test_nothing_is_lost_and_only_what_was_in_doubt_comes_twice(kind: str, seconds: float) -> None:
     """0 lost; twice only what was in doubt, each named in the journal; 0 messages in an error queue."""
-    options = {"journal": "all", "send_timeout": 2.0, "failover_interval": 1.0, "hold_until_failover": True}
+    options = {"journal": "diverted", "send_timeout": 2.0, "failover_interval": 1.0, "hold_until_failover": True}
     async with relay_setting(*SPECS, **options) as setting:
         place = Place(setting)
         workers = Workers(place)
