@@ -120,8 +120,10 @@ def _copied(message: object) -> Sendable:
 
 
 def _ensure_id(message: Sendable) -> Sendable:
+    if has_own_id(message):
+        return message
     raw = raw_of(message)
-    if has_own_id(message) or (raw.properties is not None and raw.properties.message_id is not None):
+    if raw.properties is not None and raw.properties.message_id is not None:
         return message
     given = _given_ids.get(message)
     if given is None:
