@@ -27,10 +27,11 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.text import number_format
 from paired_servicebus.core.text.number_format import BARS, sparkline
+from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.render.spans import Role, name_list, pack, shortenable
 from paired_servicebus.ui.state import log_entries
 from paired_servicebus.ui.state.log_entries import event_role, has_sentence, sentence
-from paired_servicebus.ui.state.summary import Level, summary
+from paired_servicebus.ui.state.summary import Level, summary, why_now
 from paired_servicebus.ui.state.view import Silent, Unreachable, View, apply_news
 from tests import fleet_views
 from tests.alarm_views import obstacle, remarks
@@ -104,6 +105,15 @@ def test_parts_are_shortened_from_the_last_one_on() -> None:
 )
 def test_each_state_has_its_level(made: Any, state: State, level: Level) -> None:
     assert summary(view_of(made.snapshot(made.entity("orders", state)))).level is level
+
+
+def test_a_row_beside_its_time_names_the_cause_without_it(made: Any) -> None:
+    """The time has a column of its own; what led to it is left without the word for it."""
+    lasting = {"since": made.AT - 4, "fails_over_at": made.AT + 6}
+    for first in ("timeout", "timeout since"):
+        why = f"{first} {clock(made.AT - 4)}; fails over at {clock(made.AT + 6)} unless a send succeeds"
+        suspect = made.entity("orders", State.SUSPECT, why=why, **lasting)
+        assert why_now(suspect, made.AT) == "timeout; fails over in 6 s unless a send succeeds"
 
 
 def test_stranded_messages_are_said_once(made: Any) -> None:

@@ -212,7 +212,9 @@ def _reason(entity: EntityView) -> str:
 def _first_clause(entity: EntityView) -> str:
     """Return the head of its why-line, without the time of its state, which is shown beside it."""
     head = entity.why.partition("; ")[0]
-    return head if entity.state is State.FAILED_OVER else head.removesuffix(f" {clock(entity.since)}")
+    if entity.state is State.FAILED_OVER:
+        return head
+    return head.removesuffix(f" {clock(entity.since)}").removesuffix(" since")
 
 
 def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:
