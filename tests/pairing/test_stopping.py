@@ -85,7 +85,7 @@ async def test_a_pause_waits_for_deferred_messages_that_were_requested(world: Wo
 async def test_messages_of_a_lost_link_are_released(world: World) -> None:
     """A stop of a pump releases the messages of a lost link too."""
     world.fault("unanswered", entity="orders")
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, close_grace=0)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, close_grace=0, send_timeout=300.0)
     put(world, [parked("orders", "m")])
     await until(lambda: paired._steering.meter.moves)
     world.fault("detached", namespace="secondary", entity=queue_path())()
