@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -336,6 +336,7 @@ def test_spread_and_rule_fill_the_width(left: str, right: str, width: int) -> No
     assert rule("events", width, note=Span(left)).width == width
 
 
+@example("\N{EMOJI MODIFIER FITZPATRICK TYPE-1-2}", 1, 1)  # a sign of no cell
 @given(ANY_TEXT, st.integers(min_value=1, max_value=40), st.integers(min_value=1, max_value=4))
 def test_wrap_gives_at_most_the_lines_asked_for_and_none_empty(text: str, width: int, lines: int) -> None:
     wrapped = wrap(text, width, lines=lines)

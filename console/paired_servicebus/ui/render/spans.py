@@ -189,7 +189,7 @@ def wrap(text: str, width: int, *, lines: int) -> list[str]:
         wrapped.append(fit(" ".join(words[:taken]), width).rstrip())
         words = words[taken:]
     wrapped.append(fit(" ".join(words), width).rstrip())
-    return [part for part in wrapped if part]
+    return [part for part in wrapped if cell_len(part)]
 
 
 def paragraph(text: str, width: int, role: Role = Role.TEXT, *, indent: int = 1, lines: int = MAX_LINES) -> list[Line]:
