@@ -261,12 +261,7 @@ class Sandbox:
         if len({spec.name for spec in specs}) < len(specs):
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
         addresses = tuple(dict.fromkeys((listen, *(spec.address for spec in specs if spec.address))))
-        for address in addresses:
-            if not is_loopback(address):
-                log.warning(OPEN_TO_OTHERS, address)
-        remark = proxy_remark(os.environ)
-        if remark is not None:
-            log.warning("%s", remark)
+        _warn_of_surroundings(addresses)
         clock = SandboxClock()
         issuer = Issuer(clock.time_of_day, tenant=tenant)
         async with AsyncExitStack() as stack:
@@ -341,6 +336,16 @@ def open_http(node: NamespaceServer, stack: AsyncExitStack, *, pages: Mapping[st
     stack.callback(websockets.close)
     node.faults.watch(http.faults_changed)
     return http
+
+
+def _warn_of_surroundings(addresses: Sequence[str]) -> None:
+    """Warn of addresses that other machines reach, and of a proxy that clients would use."""
+    for address in addresses:
+        if not is_loopback(address):
+            log.warning(OPEN_TO_OTHERS, address)
+    remark = proxy_remark(os.environ)
+    if remark is not None:
+        log.warning("%s", remark)
 
 
 def _warn_of_names(namespaces: Iterable[SandboxNamespace]) -> None:

@@ -336,9 +336,7 @@ class PairedServiceBusClient(OperatorOrders):
         self._given_ids = GivenIds()
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
-        path = next(iter(queues.values()))
-        sides = WatchedClient(primary, primary_client, path), WatchedClient(secondary.name, secondary_client, path)
-        self._client_watch = ClientWatch(*sides, steering.tasks, steering.policy.close_grace, self._faulted)
+        self._client_watch = self._watch_clients()
         self._watch = asyncio.create_task(self._client_watch.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
         self.figures: Collector | None = None
@@ -350,6 +348,12 @@ class PairedServiceBusClient(OperatorOrders):
         self._notes_alarms = True
         """Whether the pairing reports its alarms itself; an engine around it does."""
         self._start()
+
+    def _watch_clients(self) -> ClientWatch:
+        path, steering = next(iter(self._queues.values())), self._steering
+        primary = WatchedClient(self.primary_name, self._primary, path)
+        secondary = WatchedClient(self.secondary_name, self.secondary_client, path)
+        return ClientWatch(primary, secondary, steering.tasks, steering.policy.close_grace, self._faulted)
 
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks

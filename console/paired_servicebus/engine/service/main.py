@@ -279,8 +279,7 @@ async def _serve(
         primary = await read_primary_info(config.primary, places)
         checks = StartChecks(config, places, primary, timed=starting.timed)
         renewal = _open_renewal(config, clients, host)
-        crew = _start_tasks(host, renewal, hook)
-        crew.start(probes.run(), name="the probes")
+        crew = _start_tasks(host, renewal, hook, probes)
         crew.start(checks.run(clients.primary), name="the checks of the start")
         paired: PairedServiceBusClient | None = None
         try:
@@ -337,9 +336,10 @@ def _open_renewal(config: PairingConfig, clients: NamespaceClients, host: Engine
     )
 
 
-def _start_tasks(host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
+def _start_tasks(host: EngineHost, renewal: CredentialReloader, hook: Hook | None, probes: ProbePort) -> TaskSupervisor:
     """Start the background tasks that the file configures."""
     crew = TaskSupervisor()
+    crew.start(probes.run(), name="the probes")
     crew.start(renewal.run(), name="the renewal of keys")
     if hook is not None:
         crew.start(hook.run(lambda text: host.warn("on_change", text)), name="the operator's command")
